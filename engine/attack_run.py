@@ -1,4 +1,4 @@
-"""The attack run, which is stored and resumed: one implementation on one model on data, with threat model and seed."""
+"""The attack run, the unit that is stored and resumed: one implementation on one model, with threat model and seed."""
 
 import hashlib
 import json
@@ -38,18 +38,19 @@ _OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap", "gd-uap")  # singl
 
 @dataclass(frozen=True)
 class ModelOnData:
-    """A model together with its evaluation images. The digests cover code, weights and pixels.
+    """A model together with its evaluation images.
 
     Args:
         model: name of the model.
-        model_digest: `digest.identify_model`: hash of everything that can change the model's outputs.
+        model_digest: hash of everything that can change the model's outputs, from `digest.identify_model`.
         data: name of the data.
-        data_digest: hash of pixels and labels.
+        data_digest: hash of the pixels and labels.
         images: number of images.
-        chosen: names of the images, if they were selected by name; empty for the first images of the data.
-        drawn: number of all images and seed of their random order (see `sources.random_order`), if the images are the
-            first ones in a random order; otherwise empty.
-        called: display name, if several models share a name; not part of the key.
+        chosen: names of the images, if the user selected images by name. Otherwise empty.
+        drawn: two numbers if the images were drawn at random: the number of images to draw from, and the seed of
+            `sources.random_order`. Empty if the images are the first ones of the data or were selected by name.
+        called: display name, which differs from `model` only if several models of a folder share this name. Not part of
+            `key`.
     """
 
     model: str
@@ -67,21 +68,21 @@ class ModelOnData:
 
     @property
     def name(self) -> str:
-        """Display name of the model: its name, or `full_name` if one name has several weights."""
+        """Display name of the model: `called` if it is set, otherwise `model`."""
         return self.called or self.model
 
     @property
     def full_name(self) -> str:
-        """The model's name with the first digits of its digest."""
+        """Name of the model with the first six digits of its digest."""
         return f"{self.model} [{self.model_digest[:6]}]"
 
     def is_called(self, names: Iterable[str]) -> bool:
-        """Whether one of these names is the model's name or full name."""
+        """Whether the model's name or full name is among these names."""
         return not {self.model, self.full_name}.isdisjoint(names)
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The fields that `key` hashes, as JSON types."""
+        """The fields that identify the model and its images, as JSON types. `key` is their hash."""
         spec = asdict(self) | {"chosen": list(self.chosen), "drawn": list(self.drawn)}
         return {name: value for name, value in spec.items() if name != "called" and (name not in _CHOICES or value)}
 
@@ -92,12 +93,12 @@ class ModelOnData:
 
     @cached_property
     def key(self) -> str:
-        """File name of the clean predictions: 20 hexadecimal digits of a hash of the spec."""
+        """Hash of the spec, 20 hexadecimal digits. It is also the file name of the clean predictions."""
         return json_digest({"clean": self.spec})
 
 
 def tell_apart(subjects: Iterable[ModelOnData]) -> dict[str, str]:
-    """Return display names, by `ModelOnData.key`, for models that share a name but differ in weights or code."""
+    """Return unique display names for models that share a name but differ in weights or code, by `ModelOnData.key`."""
     known = {subject.key: subject for subject in subjects}
     digests: dict[str, set[str]] = {}
     for subject in known.values():
@@ -107,7 +108,12 @@ def tell_apart(subjects: Iterable[ModelOnData]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Surrogate:
-    """A surrogate model: its name and its digest from `digest.identify_model`."""
+    """A model on which examples are made for a different model.
+
+    Args:
+        model: name of the surrogate.
+        model_digest: digest of the surrogate, from `digest.identify_model`.
+    """
 
     model: str
     model_digest: str
@@ -115,7 +121,13 @@ class Surrogate:
 
 @dataclass(frozen=True)
 class FitData:
-    """Images on which an attack is fitted, other than the evaluation images. 0 images if the fit needs none."""
+    """Images on which an attack is fitted, if they differ from the evaluation images.
+
+    Args:
+        data: name of the data.
+        data_digest: hash of the pixels and labels.
+        images: number of images; 0 if the attack is fitted without images.
+    """
 
     data: str
     data_digest: str
@@ -124,39 +136,43 @@ class FitData:
 
 @dataclass(frozen=True)
 class AttackRun:
-    """One implementation on one model and data set. Its record is one file, named by the run's key.
+    """A run of one implementation on one model and its images.
 
-    The key contains the versions that can change the numbers: the full version of the attack's library, the version of
-    the judge's rules, and the first two parts of torch's version, so that a patch release does not invalidate results.
-    The `versions` of a record list all packages in full, with NumPy and others.
+    Its results are stored in one file, named by the run's key.
+
+    The key is a hash of everything that can change the results. It includes the full version of the attack's library
+    and the version of the rules by which examples are judged. It includes only the first two parts of torch's version,
+    so that a patch release does not invalidate results. The record of a run lists all versions in full (`versions`).
 
     Args:
         subject: the model and its images.
-        attack: an implementation, "foolbox:pgd"; a radius search, "best(foolbox:pgd)"; a portfolio search,
-            "best(adv-lib:fmn,foolbox:pgd)"; the implementation at its saturation radius, "at-saturation(foolbox:pgd)";
-            or a worst case, "worst-case(foolbox:fgsm,foolbox:pgd)", in which each attack runs on the images that the
-            attacks before it did not fool.
-        threat_model: norm, epsilon, targeted. A finished run at saturation has the radius that was found.
-        parameters: canonical parameters; for a worst case the parameters of each attack by its name.
-        grid: for a radius search, further parameters with the values to try.
-        target: target rule, for a targeted threat model.
+        attack: name of an implementation, "foolbox:pgd", or of a search: a radius search "best(foolbox:pgd)"; a
+            portfolio search "best(adv-lib:fmn,foolbox:pgd)"; an attack at its saturation radius
+            "at-saturation(foolbox:pgd)"; or a worst case "worst-case(foolbox:fgsm,foolbox:pgd)". In a worst case, each
+            attack runs on the images that the attacks before it did not fool.
+        threat_model: norm, epsilon and targeted. A finished run at saturation has the radius that was found.
+        parameters: canonical parameters. For a worst case, the parameters of each attack, by its name.
+        grid: for a radius search, the values to try of further parameters, by parameter.
+        target: target rule, for a targeted threat model; otherwise "".
         seed: random seed.
         pixels: whether success and distances are measured on 8-bit images.
         measures: groups of metrics that are stored for each image.
         shard_size: number of images that are attacked and saved together.
         version: version of the attack's library.
-        rules: version of the judge (`judge.RULES`); 1 for davylamp 0.1.0.
+        rules: version of the rules by which examples are judged (`judge.RULES`); 1 for davylamp 0.1.0.
         torch: first two parts of torch's version, "2.5"; "" if not recorded.
         device: "cpu", "cuda" or "mps", because rounding depends on it; "" if not recorded.
-        surrogate: models on which the examples are made, several for an ensemble; empty for the model itself.
-        fitted_on: fit images of the attack; None if it is fitted on the evaluation images, or not at all.
+        surrogate: models on which the examples are made, several for an ensemble. Empty if the examples are made on the
+            evaluated model.
+        fitted_on: images on which the attack is fitted. None if the attack is fitted on the evaluation images, or is
+            not a fitted attack.
         draws: number of samples of a random model on which each example is judged; 0 for a deterministic model.
-        eot: number of samples of a random model whose mean the attack sees.
-        implementation: the implementation, if it cannot be found by name: a user's attack, or a placeholder for an
-            attack that is not installed here. Not part of the key.
-        asked: for a finished run at saturation, the requested threat model. The key contains it instead of
-            `threat_model`.
-        added: measures that were computed after the evaluation, see `measure_folder`; not part of the key.
+        eot: number of samples of a random model that the attack averages in each query.
+        implementation: the implementation, if it is not in the catalogue: a user's attack, or a placeholder for an
+            attack that is not installed. Otherwise None. Not part of the key.
+        asked: for a finished run at saturation, the requested threat model. The key then contains `asked` instead of
+            `threat_model`. Otherwise None.
+        added: groups of metrics that were computed after the evaluation by `measure_folder`. Not part of the key.
     """
 
     subject: ModelOnData
@@ -189,10 +205,13 @@ class AttackRun:
 
     @property
     def row(self) -> Implementation:
-        """The implementation, or the one inside a search; a placeholder if it is not in the catalogue.
+        """The implementation. For a search, the implementation inside the search.
+
+        An attack that is not in the catalogue has a placeholder, which is built from the description in the run's
+        record.
 
         Raises:
-            UnknownName: if it is not in the catalogue and the record does not describe it.
+            UnknownName: if the implementation is not in the catalogue and the record does not describe it.
         """
         if self.implementation is not None:
             return self.implementation
@@ -206,22 +225,22 @@ class AttackRun:
 
     @cached_property
     def search(self) -> Search:
-        """The search that contains the attack, parsed from the run's name."""
+        """The search that the run's name denotes, such as "best(...)", or a single attack."""
         return parse_search(self.attack)
 
     @property
     def as_planned(self) -> "AttackRun":
-        """The run as planned. A run at saturation then lacks the radius that was found later."""
+        """The run as planned. For a finished run at saturation, this is the run without the radius that was found."""
         return self if self.asked is None else replace(self, threat_model=self.asked, asked=None)
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """All measures of the run's record: those of the evaluation, then those that were added."""
+        """All groups of metrics in the run's record: those of the evaluation, then those that were added later."""
         return tuple(dict.fromkeys((*self.measures, *self.added)))
 
     @property
     def members(self) -> "tuple[AttackRun, ...]":
-        """The attacks of a worst case in their order, each as a run; otherwise the run itself."""
+        """The attacks of a worst case, each as a run, in their order. Other runs have themselves as the only member."""
         if self.search.kind != "worst-case":
             return (self,)
         alone = replace(self, implementation=None)
@@ -229,10 +248,11 @@ class AttackRun:
 
     @property
     def knowledge(self) -> Access:
-        """Attacker knowledge of the run: "transfer" with a surrogate, otherwise that of the attack.
+        """Attacker knowledge of the run: "transfer" if the run has a surrogate, otherwise the knowledge of its attack.
 
-        A fitted attack that also queries the model is "white-box" if it was fitted on this model, because the fit used
-        the model's gradients. If it was fitted on a surrogate, its queries determine the knowledge.
+        A fitted attack may also query the evaluated model. Such an attack is "white-box" if it was fitted on the
+        evaluated model, because the fit used the gradients. If it was fitted on a surrogate, its knowledge is that of
+        its queries.
         """
         if self.row.learned:
             return "white-box" if self.fitted_on and not self.surrogate else canonical_attack(self.row).knowledge
@@ -250,17 +270,17 @@ class AttackRun:
 
     @property
     def fit_key(self) -> str:
-        """File name of the fitted arrays; "" if the attack is not fitted on other images."""
+        """File name of the arrays of the fitted attack; "" if the attack is not fitted on other images."""
         return "" if self.fitted_on is None else json_digest(_fit_spec(self))
 
     @property
     def needs_all_images(self) -> bool:
-        """Whether the attack finds one perturbation or one radius for all images, so that their results are linked."""
+        """Whether all images must be attacked together, because the attack finds a perturbation or radius for all."""
         return self.search.runs_once or (self.row.universal and self.fitted_on is None)
 
     @property
     def shards(self) -> int:
-        """Number of shards: 1 for an attack that needs all images at once."""
+        """Number of shards. An attack that needs all images at once has 1."""
         return 1 if self.needs_all_images else -(-self.subject.images // self.shard_size)
 
     def shard_slice(self, shard: int) -> range:
@@ -272,7 +292,7 @@ class AttackRun:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The fields that `key` hashes, as JSON types; `from_spec` is the inverse."""
+        """The fields that identify the run, as JSON types. `key` is their hash, and `from_spec` is the inverse."""
         spec = json.loads(json.dumps(asdict(replace(self.as_planned, implementation=None))))
         del spec["implementation"], spec["asked"], spec["added"]
         spec["subject"] = self.subject.spec
@@ -282,15 +302,15 @@ class AttackRun:
 
     @cached_property
     def key(self) -> str:
-        """20 hexadecimal digits of a hash of the spec, equal on every machine."""
+        """Hash of the spec, 20 hexadecimal digits. It is equal on every machine."""
         return json_digest(self.spec)
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "AttackRun":
-        """Build the run from its spec.
+        """Build a run from its spec.
 
         Raises:
-            KeyError, TypeError, ValueError: if this is not the spec of a run.
+            KeyError, TypeError, ValueError: if `spec` is not the spec of a run.
         """
         fields = dict(spec)
         fields["subject"] = ModelOnData(**fields["subject"])
@@ -303,12 +323,13 @@ class AttackRun:
 
     @classmethod
     def from_record(cls, meta: Mapping[str, Any]) -> "AttackRun":
-        """Build the run of a record from its `spec`. An attack missing from the catalogue is taken from its `about`.
+        """Build a run from the metadata of its record.
 
-        No code is loaded: the record describes a user's attack.
+        If the attack is not in the catalogue, the implementation is a placeholder, built from the description in the
+        record (`about`). No user code is loaded.
 
         Raises:
-            KeyError, TypeError, ValueError: if this is not the record of a run.
+            KeyError, TypeError, ValueError: if `meta` is not the metadata of a run's record.
         """
         cell = cls.from_spec(meta["spec"])
         if not isinstance(cell.attack, str):
@@ -323,13 +344,13 @@ class AttackRun:
 
 
 def call_as(cell: AttackRun, names: Mapping[str, str]) -> AttackRun:
-    """Return the run with the display name for its model, from `tell_apart`."""
+    """Return the run with the display name of its model. `names` comes from `tell_apart`."""
     called = names.get(cell.subject.key, "")
     return cell if called == cell.subject.called else replace(cell, subject=replace(cell.subject, called=called))
 
 
 def describe_attack(cell: AttackRun) -> dict[str, Any]:
-    """Describe the run's attack as JSON types, for readers of the record who do not have the attack."""
+    """Describe the attack of a run as JSON types, for readers of the record who have not installed the attack."""
     try:
         row = cell.row
         attack = canonical_attack(row)
@@ -342,24 +363,27 @@ def describe_attack(cell: AttackRun) -> dict[str, Any]:
 
 
 def is_foreign(cell: AttackRun) -> bool:
-    """Whether the attack is known only from its record, because it is not installed here."""
+    """Whether the attack of a run is not installed here and known only from the run's record."""
     return cell.implementation is not None and cell.implementation.given is None
 
 
 def is_single_step(cell: AttackRun) -> bool:
-    """Whether the attack makes only one step."""
+    """Whether the attack of a run makes only one step."""
     return cell.row.canonical_name in SINGLE_STEP or cell.parameters.get("steps") == 1
 
 
 def is_iterated(cell: AttackRun) -> bool:
-    """Whether the run is an iterative white-box attack, which single-step and black-box attacks should not beat."""
+    """Whether a run is an iterative white-box attack. Single-step and black-box attacks should not be stronger."""
     if cell.search.sums_up:  # it is as strong as its attacks
         return False
     return cell.knowledge == "white-box" and not is_single_step(cell) and cell.row.canonical_name not in _OTHER_GOALS
 
 
 def why_not_probed(cell: AttackRun) -> str:
-    """Return why a run cannot be repeated on a few images, as some failure indicators require; "" if it can."""
+    """Return the reason why a run cannot be repeated on a few images, which some failure indicators need.
+
+    Empty if the run can be repeated.
+    """
     if cell.surrogate:
         return "the attack ran on a surrogate; run it on the surrogate as a white-box attack, and check that run"
     if cell.fitted_on is not None:
@@ -368,7 +392,7 @@ def why_not_probed(cell: AttackRun) -> str:
 
 
 def _origin_text(cell: AttackRun) -> str:
-    """Return the suffix of titles, such as " via SURROGATE" or " fitted on DATA (200)"; "" if neither applies."""
+    """Return the suffix of a run's title: " via SURROGATE", " fitted on DATA (200)", a combination of these, or ""."""
     via = f" via {ensemble_name([each.model for each in cell.surrogate])}" if cell.surrogate else ""
     row, fit = cell.implementation or IMPLEMENTATIONS.get(cell.search.inside), cell.fitted_on
     if fit.data_digest == cell.subject.data_digest if fit else row is not None and row.universal:
@@ -377,7 +401,7 @@ def _origin_text(cell: AttackRun) -> str:
 
 
 def _fit_spec(cell: AttackRun) -> dict[str, Any]:
-    """Return the fields that `AttackRun.fit_key` hashes: everything that affects the fit."""
+    """Return the fields that `AttackRun.fit_key` hashes: everything that affects the fitted attack."""
     learner = cell.surrogate or (Surrogate(cell.subject.model, cell.subject.model_digest),)
     shared = ("attack", "threat_model", "parameters", "target", "seed", "version", "torch", "device", "fitted_on")
     spec = {name: cell.spec.get(name) for name in shared}
@@ -386,7 +410,10 @@ def _fit_spec(cell: AttackRun) -> dict[str, Any]:
 
 
 def _stand_in(search: Search, about: Any) -> Implementation | None:
-    """Build a placeholder for an attack that is not installed, from its record; None if the record lacks a field."""
+    """Build a placeholder for an attack that is not installed, from `about` in its record.
+
+    None if `about` is incomplete.
+    """
     if not isinstance(about, Mapping) or not {"attack", "library", "kind", "knowledge"} <= set(about):
         return None
     texts = {key: about.get(key, "") for key in ("attack", "library", "title", "source", "variant", "canonical")}
@@ -411,6 +438,6 @@ def _stand_in(search: Search, about: Any) -> Implementation | None:
 
 
 def json_digest(value: Any) -> str:
-    """Return 20 hexadecimal digits of a hash of JSON types, independent of the order of keys."""
+    """Return a hash of JSON types, 20 hexadecimal digits. The order of keys has no effect."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]

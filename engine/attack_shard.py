@@ -1,4 +1,4 @@
-"""Runs the attack of a run on some of its images."""
+"""Attacks some of the images of an attack run."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,26 +30,28 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
     fitted: Fitted | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> AttackResult:
-    """Attack some images of a run.
+    """Run the attack of a run on some of its images, and return the result.
 
     Args:
         cell: the run.
-        classifier: the run's model.
+        classifier: the evaluated model.
         inputs: clean images, shape (N, C, H, W).
         labels: ground truth, shape (N,).
-        first: index of the first image in the data. It makes the random numbers of shards differ.
-        logits: logits of these images, if known.
-        surrogate: model on which the examples are made, if the run has one. Its predictions determine the targets.
-        fitted: the fitted attack, for a run with `fitted_on`.
-        progress: called with the number of images just attacked.
+        first: index of the first of these images in the data. The random seed depends on it, so that shards differ.
+        logits: logits of these images. None to compute them.
+        surrogate: model on which the examples are made. Its predictions determine the targets. None if the run has no
+            surrogate.
+        fitted: the fitted attack, for a run with `fitted_on`; otherwise None.
+        progress: called with the number of images that were just attacked.
 
     Raises:
+        InvalidInput: if `fitted` or `surrogate` is missing for this run, or is not used by it.
         DavylampError: any error of the attack.
     """
     if (fitted is None) != (cell.fitted_on is None):
-        raise InvalidInput(f"{cell.title}: expected fitted arrays if and only if the attack is fitted")
+        raise InvalidInput(f"{cell.title}: expected fitted arrays for a fitted attack, and only for a fitted attack")
     if (surrogate is None) == bool(cell.surrogate):
-        raise InvalidInput(f"{cell.title}: expected a surrogate if and only if the run names one")
+        raise InvalidInput(f"{cell.title}: expected a surrogate for a run with a surrogate, and only for such a run")
     options: dict[str, Any] = {"seed": cell.seed, "first": first, "progress": progress, "eight_bit": cell.pixels}
     options |= {"grid": cell.grid} if cell.grid else {}
     options |= {} if surrogate is None else {"surrogate": surrogate}
@@ -72,11 +74,11 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
 
 
 def precisions_of(cell: AttackRun) -> tuple[str | None, ...]:
-    """Return the numeric precisions of the run's model calls: one, or all those that a search tries."""
+    """Return the numeric precisions of the run's model calls: all that a search tries, otherwise a single one."""
     return cell.grid.get("precision", (precision_of(cell.row, cell.parameters),))
 
 
 def _row_to_run(cell: AttackRun) -> Implementation:
-    """Return the run's implementation. A user's attack that is known from a record is loaded from its file."""
+    """Return the implementation to run. A user's attack that is known only from a record is loaded from its file."""
     name = cell.search.inside
     return find_implementation(name) if is_foreign(cell) and is_file_name(name) else cell.row

@@ -19,10 +19,13 @@ ABSTAIN = -1
 
 
 class Certificates(NamedTuple):
-    """Certificates of N images, as (N,) arrays: the smoothed model's class (-1 if it abstains) and the l2 radius.
+    """Certificates of N images.
 
-    `chance` is the lower bound of the probability of that class under noise, at confidence 1 - alpha. `not_finite` is
-    the number of samples with non-finite logits, which count towards no class.
+    Args:
+        predicted: class that the smoothed model predicts; -1 if it abstains; shape (N,).
+        radius: l2 radius within which the prediction is constant; 0 if the model abstains; shape (N,).
+        chance: lower bound, at confidence 1 - alpha, of the probability of the likeliest class under noise; shape (N,).
+        not_finite: number of samples with non-finite logits, which count for no class; shape (N,).
     """
 
     predicted: np.ndarray
@@ -32,7 +35,15 @@ class Certificates(NamedTuple):
 
 
 class CertifiedAccuracy(NamedTuple):
-    """Rate of images that are correct and certified within a radius, with 95 % interval and number n of images."""
+    """Rate of images that are classified correctly and whose certificate covers a radius.
+
+    Args:
+        radius: the l2 radius.
+        accuracy: rate of images.
+        low: lower bound of the 95 % interval of the rate.
+        high: upper bound of the 95 % interval of the rate.
+        n: number of images.
+    """
 
     radius: float
     accuracy: float
@@ -52,29 +63,29 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
     seed: int = 0,
     progress: Callable[[int], object] | None = None,
 ) -> Certificates:
-    """Certify images by Cohen et al.'s CERTIFY: `first` samples select a class, `draws` others bound its probability.
+    """Certify images by the algorithm CERTIFY of Cohen et al. (2019).
 
+    For each image, `first` noisy samples select a class, and `draws` other samples bound the probability of this class.
     The radius is sigma times the normal quantile of the bound (their theorem 1). The bound is Clopper and Pearson's,
     one-sided, so that an image's certificate is wrong with a probability of at most alpha. If the bound is not above
-    1/2, the smoothed model abstains. Samples with non-finite logits are included in the number of samples, but count
-    for no class.
+    1/2, the smoothed model abstains. Samples with non-finite logits count for no class.
 
     Args:
-        classifier: the undefended model, without the noise.
+        classifier: the model without the noise.
         inputs: images in [0, 1], shape (N, C, H, W).
         sigma: standard deviation of the noise, on pixels in [0, 1].
         first: number of samples that select the class (n0).
-        draws: number of samples that estimate the probability of that class (n).
+        draws: number of samples that estimate the probability of the class (n).
         alpha: probability that a certificate is wrong.
-        seed: random seed of the noise; each image has its own random numbers.
+        seed: random seed of the noise. Each image has its own random numbers.
         progress: called with 1 after each image.
 
     Raises:
         InvalidInput: if a number is out of range, or the classifier has only one class.
     """
     if not (sigma > 0 and first >= 1 and draws >= 1 and 0 < alpha < 0.5):
-        got = f"sigma {sigma}, {first} and {draws}, alpha {alpha}"
-        raise InvalidInput(f"expected sigma > 0, at least one sample for each step, 0 < alpha < 1/2, got {got}")
+        got = f"sigma={sigma}, first={first}, draws={draws}, alpha={alpha}"
+        raise InvalidInput(f"expected sigma > 0, first >= 1, draws >= 1 and 0 < alpha < 1/2, got {got}")
     predicted, chance = np.full(len(inputs), ABSTAIN), np.zeros(len(inputs))
     not_finite = np.zeros(len(inputs), int)
     if len(inputs):
@@ -97,7 +108,7 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
 
 
 def probability_lower_bound(hits: int, draws: int, alpha: float) -> float:
-    """Return Clopper and Pearson's lower bound of a probability at confidence 1 - alpha."""
+    """Return Clopper and Pearson's lower bound of a probability at confidence 1 - alpha (`hits` in `draws`)."""
     return float(scipy.special.betaincinv(hits, draws - hits + 1, alpha)) if hits else 0.0
 
 
@@ -122,7 +133,11 @@ def certified_accuracy(certificates: Certificates, labels: Tensor, radii: tuple[
 
 
 def count_classes(classifier: Classifier, inputs: Tensor) -> int:
-    """Return the number of classes of the classifier. Raises InvalidInput if there is only one."""
+    """Return the number of classes of a classifier.
+
+    Raises:
+        InvalidInput: if there is only one class.
+    """
     logits = classifier.predict_logits(inputs[:1])
     check_several(logits)
     return logits.shape[1]
@@ -136,10 +151,10 @@ def check_radii(radii: Sequence[float]) -> None:
 
 
 def split_smoothed(model: str) -> tuple[str, float]:
-    """Split a model name into the name without its smoothing, and the smoothing's sigma.
+    """Split the name of a smoothed model into the name of the undefended model and the sigma of the smoothing.
 
     Raises:
-        InvalidInput: if its last defence is not randomized smoothing.
+        InvalidInput: if the last defence in the name is not randomized smoothing.
     """
     original, _, last = model.rpartition("+")
     named = parse_defence(last) if original and is_defence(last) else None

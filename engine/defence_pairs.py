@@ -1,4 +1,4 @@
-"""Pairs of a defended and an undefended model, from model names or the order of models."""
+"""Finds the undefended model of each defended model, from the names or the order of the models."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,13 @@ from ..errors import InvalidInput
 
 
 def undefended_models(models: Sequence[str]) -> dict[str, str]:
-    """Map defended models to undefended ones by their names. If no name matches, the first model is the undefended one.
+    """Return the undefended model of each defended model.
+
+    The names decide, as in `named_originals`. If no name has the form `UNDEFENDED+DEFENCE`, the first model is the
+    undefended model of all others.
 
     Args:
-        models: names, in the order of the evaluation (`demo:digits`, `hardened.pt`).
+        models: names of the models, in the order of the evaluation (`demo:digits`, `hardened.pt`).
 
     Raises:
         InvalidInput: if there is only one model.
@@ -24,6 +27,6 @@ def undefended_models(models: Sequence[str]) -> dict[str, str]:
 
 
 def named_originals(models: Sequence[str]) -> dict[str, str]:
-    """Return the undefended model of each model named `UNDEFENDED+DEFENCE`, with one or more defences."""
+    """Return the undefended model of each model whose name is `UNDEFENDED+DEFENCE`, with one or several defences."""
     bases = {name: original_of(name, models) for name in models}
     return {name: base for name, base in bases.items() if base is not None}

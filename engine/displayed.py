@@ -9,10 +9,10 @@ _ROWS = 10  # rows of a repr
 
 
 class Displayed:
-    """Base class of results with a short display (`_shown`) and a full table (`to_frame`)."""
+    """Base class of results that have a short text (`_shown`) and a full table (`to_frame`)."""
 
     def to_frame(self) -> pd.DataFrame:
-        """Return all results as a table."""
+        """Return all results as a data frame."""
         raise NotImplementedError
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:

@@ -1,4 +1,4 @@
-"""Findings: sentences about results, with a severity. All commands, reports and JSON output use the same ones."""
+"""Findings: sentences about results, with a severity. Commands, reports and JSON output all show findings."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,18 +13,19 @@ STATES: tuple[State, ...] = ("fail", "warn", "unknown", "pass")  # states of a c
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement about a folder, a model, a run, a pair of implementations or a table, with a severity.
+    """A statement about results, with a severity.
 
     Args:
-        name: kebab-case code of a failure indicator, a verdict or a note of a table.
-        title: title of the indicator; "" for other findings.
-        state: severity: "pass", "warn", "fail", "unknown" if data is missing, or "note" for a statement without a test.
-        subject: the model, or "attack (threat model) on model"; "" for the folder.
-        cell: key of the run; "" for a model or a folder.
+        name: kebab-case code of the failure indicator, the verdict or the note of a table.
+        title: title of the failure indicator; "" for other findings.
+        state: severity. "pass", "warn" or "fail" for the result of a test, "unknown" if data for the test is missing,
+            and "note" for a statement without a test.
+        subject: name of the model, or "attack (threat model) on model" for a run; "" for the folder.
+        cell: key of the run; "" if the finding is not about a single run.
         images: names of the images concerned.
-        detail: one sentence with the numbers, or the reason why the state is unknown.
-        advice: what to do; "" for a pass.
-        source: paper and item in it, or "davylamp".
+        detail: one sentence with the numbers. For "unknown", the reason.
+        advice: what the user can do; "" for a pass.
+        source: the paper that describes the test, and the section; otherwise "davylamp".
         numbers: the numbers of the sentence, by name.
     """
 
@@ -43,16 +44,16 @@ class Finding:
         return self.detail
 
     def document(self) -> dict[str, Any]:
-        """Return the finding as `check --json` prints it."""
+        """Return the fields of the finding as `check --json` prints them."""
         return {name: value for name, value in vars(self).items() if name != "numbers"}
 
 
 def note(
     name: str, sentence: str, *, state: State = "note", subject: str = "", cell: str = "", **numbers: Any
 ) -> Finding:
-    """Build a finding that does not come from an indicator.
+    """Build a finding without title and advice, such as a note of a table.
 
-    With `numbers`, the sentence is a format string for them and for `subject`.
+    If `numbers` are given, the sentence is a format string with the fields `subject` and the names of the numbers.
     """
     detail = sentence.format(subject=subject, **numbers) if numbers else sentence
     return Finding(name, "", state, subject, cell, (), detail, numbers=numbers)
@@ -64,7 +65,7 @@ def sentences(findings: Iterable[Finding]) -> tuple[str, ...]:
 
 
 def plain(value: Any) -> Any:
-    """Convert to JSON types; NaN and infinity become None."""
+    """Convert a value to JSON types. NaN and infinity become None."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Reads class hierarchies from files, and computes the similarity of classes in them."""
+"""Reads class hierarchies from files, and computes the similarity of classes from a hierarchy."""
 
 import csv
 import json
@@ -21,9 +21,9 @@ def similarity_of_file(path: str | Path, classes: int) -> Tensor:
     """Compute the Wu-Palmer similarity of every two classes from a hierarchy in a file.
 
     A JSON file has nested groups with lists of classes as leaves: {"animal": {"pet": ["cat", "dog"]}, "vehicle":
-    ["car"]}. A CSV file has a line `child,parent` for each class and group, optionally below a heading of these words.
-    The classes are the leaves. If the class names are the numbers 0, 1, ..., the classes are ordered by number,
-    otherwise as in the file. Several top groups get a common root.
+    ["car"]}. A CSV file has a line `child,parent` for each class and each group, with an optional heading
+    "child,parent". The classes are the leaves. If the class names are the numbers 0, 1, ..., the classes are ordered by
+    number, otherwise as in the file. If there are several top groups, a common root is added.
 
     Args:
         path: path of the file, .json or .csv.
@@ -34,7 +34,7 @@ def similarity_of_file(path: str | Path, classes: int) -> Tensor:
 
     Raises:
         Unavailable: if there is no such file.
-        InvalidInput: if the file is not a hierarchy of that many classes.
+        InvalidInput: if the file is not a hierarchy with this number of classes.
     """
     file = expand_path(path)
     paths = read_hierarchy(file)
@@ -47,7 +47,10 @@ def similarity_of_file(path: str | Path, classes: int) -> Tensor:
 
 
 def read_hierarchy(file: Path) -> list[tuple[str, ...]]:
-    """Return the nodes from the root to each class, in the order of the classes.
+    """Read a hierarchy of classes from a file.
+
+    Returns:
+        The path from the root to each class, as names of nodes, in the order of the classes.
 
     Raises:
         Unavailable: if there is no such file.
@@ -55,7 +58,7 @@ def read_hierarchy(file: Path) -> list[tuple[str, ...]]:
     """
     try:
         if file.stat().st_size > _LARGEST:
-            raise InvalidInput(f"expected a hierarchy of at most 16 MiB, got more in {file}")
+            raise InvalidInput(f"expected a hierarchy of at most 16 MiB, but the file {file} is larger")
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise Unavailable(f"cannot read the hierarchy {file} ({error})") from error
@@ -72,28 +75,29 @@ def read_hierarchy(file: Path) -> list[tuple[str, ...]]:
     names = [path[-1] for path in paths]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None or not paths:
-        raise InvalidInput(f"expected each class once in {file}, got {f'{twice!r} twice' if twice else 'none'}")
+        raise InvalidInput(f"expected each class once in {file}, got {f'{twice!r} twice' if twice else 'no classes'}")
     if not all(name.isdecimal() for name in names):
         return paths
     numbers = sorted(map(int, names))
     if numbers != list(range(len(names))):
         lacking = next(number for number in range(len(names)) if number not in numbers)
-        raise InvalidInput(f"expected the classes 0 to {len(names) - 1} in {file}, got no {lacking}")
+        raise InvalidInput(f"expected the classes 0 to {len(names) - 1} in {file}, but {lacking} is missing")
     return sorted(paths, key=lambda path: int(path[-1]))
 
 
 def check_order(path: str, names: Sequence[str]) -> str:
-    """Raise InvalidInput if the hierarchy's class order differs from the model's.
+    """Check that the classes of a hierarchy have the same order as the classes of the model.
 
     Args:
         path: path of the file.
         names: names of the model's classes, in the model's order; empty if unknown.
 
     Returns:
-        A note if the order cannot be checked; "" if the classes are numbers or have the model's names.
+        A note if the names of the classes are unknown, so that the order cannot be checked. Otherwise "".
 
     Raises:
-        DavylampError: if a class has a different name or index, or the file cannot be read.
+        InvalidInput: if the order differs, or the file does not contain a hierarchy.
+        Unavailable: if the file cannot be read.
     """
     leaves = [each[-1] for each in read_hierarchy(expand_path(path))]
     if all(name.isdecimal() for name in leaves):
@@ -105,7 +109,9 @@ def check_order(path: str, names: Sequence[str]) -> str:
             raise InvalidInput(f"expected the classes of {path} in the model's order, got {got}; {advice}")
     shown = ", ".join(f"{place} {leaf}" for place, leaf in enumerate(leaves[:_SHOWN]))
     more = ", ..." if len(leaves) > _SHOWN else ""
-    return "" if names else f"{path}: unknown class names, so the file's order is taken as the model's: {shown}{more}"
+    return (
+        "" if names else f"{path}: the model has no class names; its order is assumed to be the file's: {shown}{more}"
+    )
 
 
 def _leaves_of(node: Any, above: tuple[str, ...], file: str) -> Iterator[tuple[str, ...]]:
@@ -140,9 +146,9 @@ def _paths_of(text: str, file: Path) -> Iterator[tuple[str, ...]]:
         while parents.get(path[-1]):
             path.append(parents[path[-1]])
             if len(path) > len(parents) + 1:
-                raise InvalidInput(f"expected a hierarchy without cycles in {file}, got one above {leaf!r}")
+                raise InvalidInput(f"expected a hierarchy without cycles in {file}, got a cycle above {leaf!r}")
         seen.update(path)
         yield (_ROOT, *reversed(path))
     lost = next((child for child in parents if child not in seen), None)
     if lost is not None:
-        raise InvalidInput(f"expected a hierarchy without cycles in {file}, got one above {lost!r}")
+        raise InvalidInput(f"expected a hierarchy without cycles in {file}, got a cycle above {lost!r}")

@@ -1,8 +1,8 @@
-"""Groups of metrics that are computed in an evaluation, and their settings.
+"""Groups of metrics that an evaluation computes together, and the settings of these groups.
 
-For example, "coverage:sections=100,profile=demo:imagenet" is the group "coverage" with two settings; all other settings
-have their default values. If a setting names data or a file, " code DIGEST" with the digest of their content is
-appended.
+For example, "coverage:sections=100,profile=demo:imagenet" is the group "coverage" with two settings. Other settings
+have their default values. If a setting names data or a file, the digest of the content is appended to the text, as
+" code DIGEST".
 """
 
 import hashlib
@@ -52,7 +52,12 @@ GROUP_OF: Mapping[str, str] = {  # of the metrics that only this group provides
 
 
 class MeasureGroup(NamedTuple):
-    """A group of metrics, with all of its settings."""
+    """A group of metrics.
+
+    Args:
+        name: name of the group.
+        settings: value of each setting, by name.
+    """
 
     name: str
     settings: Mapping[str, Any]
@@ -63,21 +68,21 @@ class MeasureGroup(NamedTuple):
 
 
 def is_group(measure: str) -> bool:
-    """Whether a measure is a group of metrics, and not a function in a user's file."""
+    """Whether a measure is a group of metrics, and not the metric of a user ("my.py:function")."""
     return plain_name(measure).partition(":")[0] in _SETTINGS
 
 
 def known_groups() -> tuple[str, ...]:
-    """Return the names of all groups, default groups first."""
+    """Return the names of all groups. The groups that are measured by default come first."""
     return tuple(_SETTINGS)
 
 
 def read_group(measure: str) -> MeasureGroup:
-    """Parse a group with settings, such as "coverage:sections=100".
+    """Parse the text of a group with its settings, such as "coverage:sections=100".
 
     Raises:
         UnknownName: if there is no such group or setting.
-        InvalidInput: if a setting has a wrong value.
+        InvalidInput: if a setting has an invalid value.
     """
     name, _, text = plain_name(measure).partition(":")
     if name not in _SETTINGS:
@@ -97,35 +102,35 @@ def read_group(measure: str) -> MeasureGroup:
 
 
 def group_names(measures: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the groups among measures, without their settings."""
+    """Return the names of the groups in a list of measures, without their settings."""
     return tuple(dict.fromkeys(read_group(measure).name for measure in measures if is_group(measure)))
 
 
 def find_group(measures: tuple[str, ...], name: str) -> MeasureGroup | None:
-    """Return the group with this name among measures; None if it is not among them."""
+    """Return the group with a name from a list of measures; None if the list does not contain the group."""
     return next((group for each in measures if is_group(each) and (group := read_group(each)).name == name), None)
 
 
 def with_setting(measure: str, name: str, value: str) -> str:
-    """Return a measure with one more setting."""
+    """Append a setting to the text of a measure."""
     return f"{measure}{',' if ':' in measure else ':'}{name}={value}"
 
 
 def pin_measure(measure: str, digest: str) -> str:
-    """Append the digest of the data that a measure reads, so that different data give a different run."""
+    """Append the digest of the data that a measure reads. With different data, the run then has a different key."""
     return f"{measure}{_MARK}{digest}"
 
 
 def pinned_digest(measure: str) -> str:
-    """Return the digest that `pin_measure` appended; "" if there is none."""
+    """Return the digest that `pin_measure` appended; "" if the measure has no digest."""
     return measure.partition(_MARK)[2]
 
 
 def digest_of_file(path: str) -> str:
-    """Return 20 hexadecimal digits of a hash of a file.
+    """Return a hash of the content of a file, 20 hexadecimal digits.
 
     Raises:
-        Unavailable: if it cannot be read.
+        Unavailable: if the file cannot be read.
     """
     try:
         return hashlib.sha256(expand_path(path).read_bytes()).hexdigest()[:20]
@@ -137,8 +142,8 @@ def _read(name: str, text: str, usual: Any) -> Any:
     if name in _WORDS:
         words = text.split("+") if name in _SEVERAL else [text]
         if not {*words} <= {*_WORDS[name]} or len({*words}) < len(words):
-            joined = ", several of them with + between them" if name in _SEVERAL else ""
-            raise InvalidInput(f"expected {name} as {' or '.join(_WORDS[name])}{joined}, got {text!r}")
+            joined = " (several with + between them)" if name in _SEVERAL else ""
+            raise InvalidInput(f"expected {name} to be {' or '.join(_WORDS[name])}{joined}, got {text!r}")
         return text
     if isinstance(usual, int):
         most = _MOST[name]
@@ -148,6 +153,6 @@ def _read(name: str, text: str, usual: Any) -> Any:
     if isinstance(usual, float):
         number = parse_number(text, name)
         if not 0 < number <= (1 if name in ("epsilon", "step_size") else 255):
-            raise InvalidInput(f"expected {name} as a number above 0 in the unit of the measure, got {text}")
+            raise InvalidInput(f"expected {name} to be a number above 0, in the unit of the measure, got {text}")
         return number
     return text

@@ -1,6 +1,6 @@
-"""Finds metrics by any of their names, and describes what each metric needs and which command prints it.
+"""Finds metrics by any of their names, and describes the requirements of each metric and the command that prints it.
 
-A symbol may be followed by "@" and a parameter ("QI_Wup@0.5", "ALD@inf"), or "@" and a part of the model or data
+A symbol may be followed by "@" and a parameter ("QI_Wup@0.5", "ALD@inf"), or by "@" and a part of the model or data
 ("KMNCov@clean").
 """
 
@@ -54,7 +54,13 @@ _TAXONOMY = {
 
 
 class MetricCommand(NamedTuple):
-    """How to obtain a metric: the option that `davylamp evaluate` needs (if any) and the command that prints it."""
+    """How to obtain a metric on the command line.
+
+    Args:
+        needs: option that `davylamp evaluate` needs for the metric, or the kind of attack; "" if there is no
+            requirement.
+        shown_by: command that prints the metric.
+    """
 
     needs: str
     shown_by: str
@@ -72,7 +78,7 @@ def metric_command(symbol: str) -> MetricCommand:
 
 
 def facts_of(symbol: str) -> Metric:
-    """Return the record of a metric by its symbol, with or without a parameter; `PLAIN` for a user's metric."""
+    """Return the record of a metric. A parameter in the symbol is ignored. `PLAIN` for a user's metric."""
     return record_of(symbol) or PLAIN
 
 
@@ -87,27 +93,29 @@ def needs_confidences(symbol: str) -> bool:
 
 
 def is_parametrised(symbol: str) -> bool:
-    """Whether a symbol contains an interpretation or a parameter that changes the metric's value for each image."""
+    """Whether a symbol has an interpretation or a parameter after "@" that changes the metric's values."""
     record = facts_of(symbol)
     return symbol != record.symbol and (record.parameter in _CHOSEN or symbol.partition("@")[2] in record.readings)
 
 
 def readings_of(symbol: str) -> dict[str, str]:
-    """Return the alternative interpretations of a metric: the meaning of each, by its symbol."""
+    """Return the meaning of each alternative interpretation of a metric, by symbol."""
     record = METRICS[symbol]
     readings = {f"{symbol}@{word}": reading.meaning for word, reading in record.readings.items()}
     if record.parameter == "wavelet":
-        readings[f"{symbol}@db4"] = "with this wavelet instead of Haar, or any other discrete wavelet of PyWavelets"
+        readings[f"{symbol}@db4"] = (
+            "with the wavelet db4 instead of Haar; any discrete wavelet of PyWavelets can be used"
+        )
     return readings
 
 
 def taxonomy_of(symbol: str) -> str:
-    """Return the metric's row in Table I of AISafety, as printed; "" if the metric is not from that paper."""
+    """Describe a metric by the columns of Table I of AISafety; "" if the metric is not from that paper."""
     return "; ".join(filter(None, _TAXONOMY.get(symbol, ())))
 
 
 def metric_parameter(symbol: str) -> dict[str, Any]:
-    """Return the keyword arguments for the interpretation or parameter after "@" in a symbol.
+    """Convert the interpretation or parameter after "@" in a symbol to keyword arguments of the metric's function.
 
     Raises:
         InvalidInput: if the value is not valid for the metric.
@@ -129,14 +137,14 @@ def metric_parameter(symbol: str) -> dict[str, Any]:
         return {name: _classes_in(text, base)}
     number = math.inf if name == "p" and text == "inf" else parse_number(text, f"{name} of {base}")
     if name == "p" and not (number > 0):
-        raise InvalidInput(f"expected p > 0, or inf, of {base}, got {text}")
+        raise InvalidInput(f"expected p > 0 or inf after {base}@, got {text}")
     if name == "threshold" and not -1 <= number <= 1:
-        raise InvalidInput(f"expected a threshold from -1 to 1 of {base}, got {text}")
+        raise InvalidInput(f"expected a threshold from -1 to 1 after {base}@, got {text}")
     return {name: number}
 
 
 def _classes_in(text: str, base: str) -> tuple[int, ...]:
-    """Parse class indices and ranges such as "151-268+275"."""
+    """Parse class indices and ranges of indices, such as "151-268+275"."""
     classes: list[int] = []
     for part in text.split("+"):
         first, dash, last = part.partition("-")
@@ -150,13 +158,15 @@ def _classes_in(text: str, base: str) -> tuple[int, ...]:
 
 
 def resolve_symbols(names: Sequence[str]) -> tuple[str, ...]:
-    """Convert names of metrics to symbols. "mr" gives one symbol; the name of a family ("AND") gives all its symbols.
+    """Convert names of metrics to symbols.
+
+    For example, "mr" gives one symbol, and the name of a family ("AND") gives all symbols of the family.
 
     Args:
-        names: symbols, aliases, titles, in any case; "@" and a parameter may follow.
+        names: symbols, aliases or titles, in upper or lower case; "@" and a parameter may follow.
 
     Returns:
-        Symbols without repetition, in the order of the names. An unknown name is unchanged.
+        The symbols without repetition, in the order of the names. An unknown name is returned unchanged.
     """
     chosen: list[str] = []
     for name in names:
@@ -167,10 +177,10 @@ def resolve_symbols(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def find_metrics(name: str) -> tuple[str, ...]:
-    """Return the symbols of the metrics that have a name, or whose title contains its words.
+    """Return the symbols of the metrics that have a name, or whose title contains the name.
 
     Args:
-        name: symbol, alias or title, in any case, or words of a title.
+        name: symbol, alias, title or part of a title, in upper or lower case.
 
     Raises:
         UnknownName: if no metric matches.
@@ -187,7 +197,7 @@ def find_metrics(name: str) -> tuple[str, ...]:
 
 
 def measures_named(name: str) -> tuple[str, ...]:
-    """Return the measures with a name: the groups of the metrics with this name, all for "all", or the name itself.
+    """Return the groups of metrics that contain the metrics with a name. All default groups for "all".
 
     A group, a metric with a parameter, a user's metric and an unknown name are returned unchanged.
     """
@@ -200,7 +210,10 @@ def measures_named(name: str) -> tuple[str, ...]:
 
 
 def unknown_metric(name: str) -> UnknownName:
-    """Build the error for an unknown metric, with suggestions: similar symbols or the command that lists all."""
+    """Build the error for an unknown metric.
+
+    The error suggests similar symbols, or the command that lists all metrics.
+    """
     if readings := _readings_near(name):
         return UnknownName("metric", name, [], meant=readings)
     return UnknownName("metric", name, [], meant=" or ".join(near_symbols(name)), hint="davylamp metrics lists them")
@@ -228,6 +241,6 @@ def unknown_measure(kind: str, name: str) -> DavylampError:
 
 
 def _readings_near(name: str) -> str:
-    """Return the interpretations of the metric before "@" in an unknown name; "" if it has none."""
+    """Return the interpretations of the metric before "@" in an unknown name; "" if the metric has none."""
     base, at, _ = name.partition("@")
     return " or ".join(reading for symbol in symbols_named(base) for reading in readings_of(symbol)) if at else ""

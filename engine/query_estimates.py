@@ -1,4 +1,4 @@
-"""Rough estimates of the queries per image, used to estimate the remaining time and the cost before a run."""
+"""Rough estimates of the queries per image, from which the remaining time and the cost of a run are estimated."""
 
 import math
 from collections.abc import Mapping
@@ -14,13 +14,15 @@ _PER_TARGET, _TARGETS = ("apgd-t", "fab-t"), 9  # attacks that run once for each
 
 
 def expected_passes(row: Implementation, parameters: Mapping[str, Any], norm: str, eot: int = 1) -> float:
-    """Estimate the forward and backward passes per image, from the steps or typical values for the kind of attack.
+    """Estimate the forward and backward passes of an attack per image.
+
+    The estimate uses the number of steps, or a typical number for the kind of attack if there are no steps.
 
     Args:
         row: the implementation.
-        parameters: canonical parameters that are given.
+        parameters: canonical parameters that the user chose. The library's defaults are used for others.
         norm: norm of the threat model.
-        eot: number of samples of a random model in each pass.
+        eot: number of samples of a random model in each query.
     """
     try:
         known = {**library_defaults(row, norm), **parameters}
@@ -46,25 +48,25 @@ def _counted(steps: float) -> range:
 
 
 def is_guess(cell: AttackRun) -> bool:
-    """Whether the expected queries of a run are only a guess, as for black-box attacks without a query limit."""
+    """Whether the estimate for a run is only a guess, as for black-box attacks without a query limit."""
     is_open = cell.knowledge in ("score-based", "decision-based") and not cell.parameters.get("max_queries")
     return is_open if cell.search.kind != "worst-case" else any(map(is_guess, cell.members))
 
 
 def estimate_queries(cell: AttackRun) -> float:
-    """Estimate the passes per image of a run. For a worst case, no image is assumed to be fooled."""
+    """Estimate the passes of a run per image. For a worst case, the estimate assumes that no attack fools an image."""
     if cell.search.kind == "worst-case":
         return sum(map(estimate_queries, cell.members))
     return expected_passes(cell.row, cell.parameters, cell.threat_model.norm, cell.eot) * cell.search.runs
 
 
 def expected_work(plan: Any) -> dict[str, tuple[int, float]]:
-    """Return the number of images and the expected passes per image of each run of a plan.
+    """Return the number of images and the expected passes per image for each run and each other task of a plan.
 
     The keys are the names under which executors report progress.
 
     Args:
-        plan: see `plan.plan.Plan`.
+        plan: the plan (`plan.plan.Plan`).
     """
     work: dict[str, tuple[int, float]] = {}
 

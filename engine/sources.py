@@ -1,4 +1,4 @@
-"""Sources of models and images, and a cache of the last loaded model and images."""
+"""Loads models and images, and caches the last loaded model and images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,15 +35,19 @@ class LoadOptions(NamedTuple):
     """Options for loading models by name.
 
     Args:
-        transport: HTTP settings for remote models; None for the defaults.
-        isolation: which models run in a separate process.
+        transport: HTTP settings for remote models. None for the default settings.
+        isolation: rule that decides which models run in a separate process.
     """
 
     transport: Transport | None = None
     isolation: Isolation = NOT_ISOLATED
 
     def load(self, name: str, device: str) -> Classifier:
-        """Load a model by name. Raises the errors of `load_model`."""
+        """Load a model by name.
+
+        Raises:
+            DavylampError: the errors of `load_model`.
+        """
         return load_model(name, device, transport=self.transport, isolation=self.isolation)
 
 
@@ -51,17 +55,17 @@ LOADED_HERE = LoadOptions()
 
 
 def random_order(images: int, seed: int) -> list[int]:
-    """Return the places of images in the random order of a seed."""
+    """Return the indices of images in a random order that depends only on the seed."""
     return np.random.default_rng(seed).permutation(images).tolist()
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model: a name that `load_model` knows, or a classifier.
+    """A model, given by a name that `load_model` knows or as a classifier.
 
     Args:
         name: name of the model.
-        classifier: the classifier, if the caller passed one.
+        classifier: the classifier, if the caller passed one. None to load the model by name.
         loading: options for a model that is loaded by name.
     """
 
@@ -70,7 +74,7 @@ class ModelSource:
     loading: LoadOptions = LOADED_HERE
 
     def load(self, device: str) -> Classifier:
-        """Return the classifier on a device."""
+        """Return the classifier, on a device."""
         if self.classifier is None:
             return self.loading.load(self.name, device)
         wanted, there = torch.device(device), self.classifier.device
@@ -81,15 +85,15 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class DataSource:
-    """Source of images: a name that `load_data` knows and a limit, or the images.
+    """Images, given by a name that `load_data` knows or as `Data`.
 
     Args:
         name: name of the data.
-        limit: number of images, the first ones; None for all.
-        data: the images, if the caller passed them.
+        limit: number of images; the first ones are used. None for all.
+        data: the images, if the caller passed them. None to load them by name.
         chosen: names of the images to select; empty for all.
-        drawn: number of images and seed, as `ModelOnData.drawn`. This number of first images is put in `random_order`,
-            and the first `limit` of these are used. Empty for the order of the data.
+        drawn: two numbers, as in `ModelOnData.drawn`: the number of images to draw from, and a seed. The images are put
+            in `random_order`, and then the first `limit` images are used. Empty for the order of the data.
     """
 
     name: str
@@ -100,7 +104,12 @@ class DataSource:
 
     @classmethod
     def of_subject(cls, subject: ModelOnData, data: Data | str | None = None) -> "DataSource":
-        """Return the source of a record's images. `data` may be the same images, or a different name for them."""
+        """Return the source of the images of a record.
+
+        Args:
+            subject: model on data of the record.
+            data: the images, or a different name under which they can be loaded. None for the name in the record.
+        """
         name, given = (data, None) if isinstance(data, str) else (subject.data, data)
         return cls(name, None if subject.chosen else subject.images, given, subject.chosen, subject.drawn)
 
@@ -110,7 +119,7 @@ class DataSource:
         For drawn images, they are the population.
 
         Raises:
-            Unavailable: if the number of all images has changed.
+            Unavailable: if the number of all images differs from the recorded number.
         """
         end = self.drawn[0] if self.drawn else self.limit
         if self.data is not None:
@@ -186,12 +195,12 @@ def _join(parts: Sequence[Data]) -> Data:
 
 @dataclass(frozen=True)
 class FitSource:
-    """The images on which an attack is fitted, as a name with a limit or as images. Evaluation images are removed.
+    """Images on which an attack is fitted, given by a name or as `Data`. Evaluation images are removed when loading.
 
     Args:
         name: name of the data.
-        limit: largest number of images, taken from the first that are not evaluation images; None for all.
-        data: the images, if the caller passed them.
+        limit: largest number of images. None for all. The first images that are not evaluation images are used.
+        data: the images, if the caller passed them. None to load them by name.
     """
 
     name: str
@@ -199,14 +208,14 @@ class FitSource:
     data: Data | None = None
 
     def load(self, classifier: Classifier, scored: Data) -> Data:
-        """Load the images, prepared for a classifier.
+        """Load the images with the size and channels that a classifier needs.
 
         Args:
-            classifier: the model that is evaluated.
-            scored: evaluation images. Images with equal pixels are removed.
+            classifier: the evaluated model.
+            scored: evaluation images. Fit images with the same pixels are removed.
 
         Raises:
-            InvalidInput: if no image remains, or the shapes differ.
+            InvalidInput: if no image remains, or the shapes of fit images and evaluation images differ.
         """
         most = None if self.limit is None else self.limit + len(scored.labels)
         inputs, labels, names = DataSource(self.name, most, self.data).load(classifier)
@@ -216,7 +225,7 @@ class FitSource:
         seen = {hash_pixels(image) for image in scored.inputs}
         left = [place for place, image in enumerate(inputs) if hash_pixels(image) not in seen][: self.limit]
         if not left:
-            raise InvalidInput(f"expected fit images other than the evaluation images, got only these in {self.name}")
+            raise InvalidInput(f"expected fit images that differ from the evaluation images; {self.name} has no others")
         return Data(inputs[left], labels[left], [names[place] for place in left])
 
 
@@ -226,7 +235,7 @@ def hash_pixels(image: Tensor) -> bytes:
 
 
 class LoadedCache:
-    """Cache of the last model, surrogate and images."""
+    """Cache of the last loaded model, the last surrogate and the last images."""
 
     def __init__(self) -> None:
         self._model: tuple[Any, Classifier] | None = None
@@ -235,13 +244,16 @@ class LoadedCache:
         self._drawn: tuple[Any, DrawnImages] | None = None
 
     def adopt(self, other: "LoadedCache") -> None:
-        """If this cache is empty, take over the model and images of a different cache, which is then cleared."""
+        """Take over the model and images of another cache if this cache is empty.
+
+        The other cache is cleared in any case.
+        """
         if self._model is None:
             self._model, self._data = other._model, other._data
         other.forget()
 
     def known(self, source: ModelSource, device: str) -> Classifier | None:
-        """Return the classifier of a source if it is cached; otherwise None."""
+        """Return the cached classifier of a source; None if the classifier is not cached."""
         key = (source.name, id(source.classifier), device)
         return self._model[1] if self._model is not None and self._model[0] == key else None
 
@@ -250,7 +262,7 @@ class LoadedCache:
         self._model = self._data = self._drawn = self._surrogate = None
 
     def model(self, source: ModelSource, device: str) -> Classifier:
-        """Return the classifier of a source. It is loaded unless it is cached."""
+        """Return the classifier of a source, from the cache or newly loaded."""
         key = (source.name, id(source.classifier), device)
         if self._model is None or self._model[0] != key:
             self._model = (key, source.load(device))
@@ -261,9 +273,9 @@ class LoadedCache:
         self._surrogate = None
 
     def surrogate(self, sources: Sequence[ModelSource], device: str) -> Classifier:
-        """Return a surrogate that averages the logits of several models.
+        """Return a surrogate model that averages the logits of several models, from the cache or newly loaded.
 
-        It is cached in addition to the evaluated model.
+        The evaluated model stays in the cache.
         """
         key = (tuple((source.name, id(source.classifier)) for source in sources), device)
         if self._surrogate is None or self._surrogate[0] != key:
@@ -303,18 +315,18 @@ def _settings(source: DataSource, classifier: Classifier) -> tuple[Any, ...]:
 def load_evaluated(
     bench: LoadedCache, subject: ModelOnData, source: ModelSource, data: Data | None, device: str
 ) -> tuple[Classifier, Data]:
-    """Load a model of a results folder and its images again.
+    """Load an evaluated model of a results folder and its images, and verify that neither has changed.
 
     Args:
-        bench: cache of loaded objects.
+        bench: cache of loaded models and images.
         subject: model on data of the folder.
         source: source of the model.
-        data: images, instead of loading them; they are verified likewise.
+        data: the images. None to load them by name. The images are verified in both cases.
         device: device of the model.
 
     Raises:
-        Unavailable: if they differ from the evaluated ones.
-        DavylampError: if they cannot be loaded.
+        Unavailable: if the model or the images have changed since the evaluation.
+        DavylampError: if the model or the images cannot be loaded.
     """
     classifier = bench.model(source, device)
     images = bench.data(DataSource.of_subject(subject, data), classifier)
@@ -325,21 +337,22 @@ def load_evaluated(
             "the results are from davylamp 0.1.0, which did not hash code); evaluate the model again"
         )
     if digest_data(images.inputs, images.labels) != subject.data_digest:
-        raise Unavailable(f"the images of {subject.data} differ from the evaluated ones")
+        raise Unavailable(f"the images of {subject.data} differ from the images of the evaluation")
     return classifier, images
 
 
 def load_subject_images(subject: ModelOnData, data: Data | str | None, bench: LoadedCache) -> Data:
-    """Load the images of a model on data, and verify that they are the evaluated ones.
+    """Load the evaluation images of a results folder, and verify that they have not changed.
+
+    If the image size depends on the model, the model is loaded as well.
 
     Args:
-        subject: model on data of a results folder.
-        data: images, or a different name for them. None for the folder's name. If the image size depends on the model,
-            the model is loaded as well.
-        bench: cache of loaded objects.
+        subject: model on data of the folder.
+        data: the images, or a different name under which they can be loaded. None for the name in the folder.
+        bench: cache of loaded models and images.
 
     Raises:
-        Unavailable: If they cannot be loaded, or differ from the evaluated ones.
+        Unavailable: if the images cannot be loaded, or have changed since the evaluation.
     """
     reasons: list[str] = []
     source = DataSource.of_subject(subject, data)
@@ -354,6 +367,6 @@ def load_subject_images(subject: ModelOnData, data: Data | str | None, bench: Lo
             continue
         if digest_data(images.inputs, images.labels) == subject.data_digest:
             return images
-        reasons.append("the images differ from the evaluated ones")
+        reasons.append("the images differ from the images of the evaluation")
     what = f"could not load the images of {subject.model} ({subject.data}) again"
     raise Unavailable(f"{what}: {reasons[-1]}; name them with `data=NAME`")

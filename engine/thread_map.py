@@ -16,21 +16,23 @@ _WAITING = 2  # steps per thread that are started before their results are consu
 
 
 def thread_map(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Apply a function to items on threads. Use it for functions whose time is spent in native libraries or on a disk.
+    """Apply a function to items on several threads, and yield the results in the order of the items.
 
-    Results come in the order of the items. Only the calling thread uses the items' iterator. To limit memory, only a
-    few results are computed in advance. During the map, NumPy and SciPy use one thread for each matrix product in this
-    process. Products of thin matrices on several threads are slower, tenfold if other processes use the cores.
+    Use this for functions that spend their time in native libraries or on a disk. The iterator of the items is used
+    only by the calling thread. To limit memory, only a few results are computed in advance. During the map, NumPy and
+    SciPy use one thread for each matrix product in this process, because products of thin matrices are slower on
+    several threads.
 
     Args:
-        function: called with one item, from several threads at a time, or in this thread if there is one core.
+        function: called with one item, on several threads at the same time. With one core, called on the calling
+            thread.
         items: arguments of the calls.
 
     Yields:
         The results of the function.
 
     Raises:
-        Any exception of the function, when its result is due. Steps that have not started are cancelled.
+        Any exception of the function, in place of its result. Calls that have not started are cancelled.
     """
     threads = min(_MOST, _usable_cores())
     with _ONE_THREAD:
@@ -56,7 +58,7 @@ def _usable_cores() -> int:
 
 
 class _SingleThreadedBlas:
-    """Context manager in which matrix products use one thread. It is reentrant, and threads share it."""
+    """Context manager in which matrix products use one thread. Several threads can enter it, also repeatedly."""
 
     def __init__(self) -> None:
         self._lock, self._inside = Lock(), 0

@@ -1,4 +1,4 @@
-"""Users' metrics: functions in Python files that compute a number per image from images, logits and query counts."""
+"""User metrics: functions in Python files that compute a number per image from images, logits and query counts."""
 
 import inspect
 from collections.abc import Mapping
@@ -28,13 +28,14 @@ _MARK = " code "
 
 
 class UserMetric(NamedTuple):
-    """A user's function that returns a number for each image.
+    """A function of a user that returns a number for each image.
 
     Args:
-        name: "path/to/file.py:function", which is also its symbol.
-        function: takes as arguments any of the names in `OF_RECORDS` and `OF_IMAGES`, each of shape (n, ...).
-        needs: names of its arguments.
-        digest: digest of its code, as far as the code can be identified.
+        name: "path/to/file.py:function", which is also the symbol of the metric.
+        function: the function. The names of its arguments are among `OF_RECORDS` and `OF_IMAGES`, and each argument has
+            shape (n, ...).
+        needs: names of the function's arguments.
+        digest: digest of the function's code, as far as the code can be identified.
         unknown: reasons why the digest may be incomplete; empty if it is complete.
         surroundings: context manager that is active while the function runs.
     """
@@ -48,17 +49,20 @@ class UserMetric(NamedTuple):
 
     @property
     def of_records(self) -> bool:
-        """Whether the metric can be computed from stored records."""
+        """Whether the metric can be computed from stored records, without images and model."""
         return set(self.needs) <= set(OF_RECORDS)
 
     def values(self, given: Mapping[str, Any]) -> Tensor:
         """Call the function, and return one number for each image, float64, shape (n,), NaN if undefined.
 
-        Random numbers are seeded.
+        Random numbers are seeded during the call.
+
+        Args:
+            given: value of each argument that the function may have, by name.
 
         Raises:
-            ModelFailed: if the function fails, or changes the model. The message names the file and the user's line.
-            InvalidInput: if it does not return one number for each image.
+            ModelFailed: if the function fails, or changes the model. The message names the file and the failed line.
+            InvalidInput: if the function does not return one number for each image.
         """
         guard = StateGuard(given["model"]) if "model" in self.needs else None
         try:
@@ -85,13 +89,13 @@ def _numbers(returned: Any, count: int, name: str) -> Tensor:
 def find_metric(name: str) -> UserMetric:
     """Load the metric "path/to/file.py:function".
 
-    It is cached until the file, or a local module that it imports, changes.
+    The metric is cached until its file, or a local module that the file imports, changes.
 
     Raises:
         Unavailable: if there is no such file.
-        UnknownName: if it has no such function.
+        UnknownName: if the file has no such function.
         ModelFailed: if importing the file fails.
-        InvalidInput: if it is not callable, or has an argument that is not in `OF_RECORDS` or `OF_IMAGES`.
+        InvalidInput: if the object is not callable, or has an argument that is not in `OF_RECORDS` or `OF_IMAGES`.
     """
     path = split_file_name(name)[0].resolve()
     return _load(name, path, code_state(path))
@@ -114,14 +118,17 @@ def _load(name: str, path: Path, state: Any) -> UserMetric:
 
 
 def sealed_name(name: str) -> str:
-    """Append the digest of the code to the metric's name, so that changed code gives a different run."""
+    """Append the digest of its code to the name of a user metric.
+
+    After a change of the code, the run has a different key.
+    """
     return f"{name}{_MARK}{find_metric(name).digest}"
 
 
 def plain_name(measure: str) -> str:
-    """Remove the digest of the code from the name of a user's metric, "my.py:f code 3f2a...".
+    """Remove the digest of the code from the name of a user metric, such as "my.py:f code 3f2a...".
 
-    Other measures are unchanged.
+    Other measures are returned unchanged.
     """
     return measure.partition(_MARK)[0]
 
@@ -133,14 +140,16 @@ def of_record(
     logits: Tensor | None,
     adv_logits: Tensor,
 ) -> np.ndarray:
-    """Compute the metric for a stored run, (n,); NaN for unusable images.
+    """Compute a user metric from the record of a run, (n,); NaN for unusable images.
+
+    All values are NaN if the record lacks an argument of the function.
 
     Args:
         metric: a metric with `of_records`.
         columns: columns of the record.
         usable: whether each image is usable, (n,) bool.
-        logits: logits of the clean images, (n, K); None if not stored.
-        adv_logits: logits of the adversarial images, (n, K).
+        logits: logits of the clean images, (n, K). None if the folder does not contain them.
+        adv_logits: logits of the examples, (n, K).
     """
     count = len(columns["label"])
     values = np.full(count, np.nan)

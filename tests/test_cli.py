@@ -141,7 +141,7 @@ def test_defaults_show_what_differs(run, npz):
             "--also best(foolbox:cw) does not support norm linf, only l2;",
         ),
         (["compare", "pgd", "--also", "foolbox:cw"], "--also foolbox:cw does not support norm linf, only l2;"),
-        (["compare", "pgd", "--norm", "l2", "--also", "best(foolbox:cw)"], "got foolbox:cw, a minimum-norm attack"),
+        (["compare", "pgd", "--norm", "l2", "--also", "best(foolbox:cw)"], "foolbox:cw is a minimum-norm attack"),
         (["compare", "pgd", "--also", "best(foolbox:pdg)"], "unknown attack 'pdg'"),
         (["compare", "pgd", "--also", "at-saturation(nosuch)"], "unknown attack 'nosuch'"),
         (["compare", "best(pgd)", "--library", "foolbx"], "unknown library 'foolbx'"),

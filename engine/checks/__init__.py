@@ -1,1 +1,1 @@
-"""Conclusions from a results folder: comparisons of implementations, rankings, failure indicators, completeness."""
+"""Conclusions from a results folder: comparisons of implementations, rankings, failure indicators and gates."""

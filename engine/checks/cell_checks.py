@@ -1,4 +1,4 @@
-"""Failure indicators of one run, from its record and from its probes (short extra runs)."""
+"""Failure indicators of one attack run, from its record and from its probes (short extra runs)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,17 +21,20 @@ RUN_IT = "run `davylamp check FOLDER --probe`"
 
 
 def find_in_cell(name: str, cell: AttackRun, judgement: Judged) -> Finding:
-    """Build the finding of an indicator about a run."""
+    """Build the finding of a failure indicator about a run."""
     return find(name, judgement, f"{cell.title} ({describe(cell)}) on {cell.subject.name}", cell.key)
 
 
 def describe(cell: AttackRun) -> str:
-    """Format the run's threat model and seed: "linf 4/255, seed 1"."""
+    """Format the threat model and the seed of a run: "linf 4/255, seed 1"."""
     return format_threat_model(cell.threat_model, cell.target) + (f", seed {cell.seed}" if cell.seed else "")
 
 
 def indicators_from_record(outcome: RunResult, clean: CleanResult | None) -> Iterator[Finding]:
-    """Yield the findings that need only the run's record."""
+    """Yield the findings of the failure indicators that need only the record of a run.
+
+    `clean` are the clean predictions of the run's model. None if the folder has none.
+    """
     kinds = _Kinds(outcome)
     yield find_in_cell("older-rules", outcome.cell, _older_rules(outcome))
     yield find_in_cell("bounds", outcome.cell, _bounds(outcome, kinds))
@@ -42,7 +45,12 @@ def indicators_from_record(outcome: RunResult, clean: CleanResult | None) -> Ite
 
 
 def indicators_from_probes(outcome: RunResult, probes: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Yield the findings that need the probes of `probe_cell`. Without probes, all are "unknown"."""
+    """Yield the findings of the failure indicators that need the probes of a run.
+
+    Args:
+        outcome: the run.
+        probes: result of `probe_cell`. None if the run was not probed; all findings are then "unknown".
+    """
     cell = outcome.cell
     why = why_not_probed(cell)
     for name, judge in _JUDGES.items():
@@ -65,7 +73,7 @@ class _Kinds:
         self.known = {kind for kinds in set(self.texts) for kind in kinds}
 
     def __call__(self, kind: str) -> np.ndarray:
-        """Return the images with this invalid reason, shape (n,), bool."""
+        """Return whether each image has an invalid reason, shape (n,), bool."""
         if kind not in self.known:
             return np.zeros(len(self.texts), bool)
         return self.attacked & np.fromiter((kind in kinds for kinds in self.texts), bool, len(self.texts))
@@ -76,7 +84,7 @@ class _Kinds:
 
 
 def _older_rules(outcome: RunResult) -> Judged:
-    """Judge a run of an earlier davylamp version by the number of images that the current rules count differently."""
+    """Judge a run of an earlier davylamp version by the number of images that the current rules judge differently."""
     if outcome.cell.rules >= RULES:
         return judged("pass", "evaluated with the current rules ({rules})", rules=outcome.cell.rules)
     columns, results = outcome.columns, outcome.results
@@ -92,18 +100,23 @@ def _older_rules(outcome: RunResult) -> Judged:
     doubtful = np.logical_or.reduce(list(doubts.values()))
     sentence = "evaluated with rules {rules}, those of davylamp 0.1.0; the current rules are {today}; "
     sentence += (
-        "{doubtful} of {attacked} images are judged differently: {parts}; "
+        "the current rules judge {doubtful} of {attacked} images differently: {parts}; "
         if parts
-        else "no image is judged differently; "
+        else "the current rules judge no image differently; "
     )
-    sentence += "edits of the model's code and attributes, and attacks that changed the model, were not detected"
+    sentence += (
+        "the older rules did not detect edits of the model's code or attributes, or attacks that changed the model"
+    )
     numbers = {"rules": outcome.cell.rules, "today": RULES, "parts": ", ".join(parts)}
     numbers |= {"doubtful": int(doubtful.sum()), "attacked": int(results.attacked.sum())}
     return judged("fail" if parts else "warn", sentence, columns["image"][doubtful], **numbers)
 
 
 def _broken(outcome: RunResult, broken: np.ndarray, sentence: str, **numbers: Any) -> Judged:
-    """Judge the number of invalid images, as in `compare`: "warn" from one image on, "fail" above a tenth."""
+    """Judge a number of invalid images: "warn" from one image on, "fail" above a tenth of the attacked images.
+
+    `sentence` is a format string with the fields `broken`, `attacked` and the names of `numbers`.
+    """
     attacked = int(outcome.results.attacked.sum())
     state = state_of(broken.sum() > TOO_MANY_VIOLATIONS * max(1, attacked), broken.any())
     numbers |= {"broken": int(broken.sum()), "attacked": attacked}
@@ -138,7 +151,7 @@ def _returns(outcome: RunResult, kinds: _Kinds) -> Judged:
 
 
 def _evidence(outcome: RunResult, kinds: _Kinds) -> Judged:
-    """Judge the number of images whose result is inconclusive although the example is within the threat model."""
+    """Judge the number of images whose result says nothing about the model, although the example is a valid image."""
     counts = kinds.counted(_NO_EVIDENCE)
     summary = ", ".join(f"{count} {kind} ({KINDS[kind]})" for kind, count in counts.items())
     broken = np.logical_or.reduce([kinds(kind) for kind in _NO_EVIDENCE])
@@ -200,7 +213,7 @@ def _judge_noise(outcome: RunResult, probes: Mapping[str, Any], probe: Mapping[s
     p = mcnemar([i in noise for i in images], [i in base for i in images])
     state = state_of(only and (outcome.cell.knowledge == "white-box" or p < SIGNIFICANT), only)
     sentence = "{draws} random perturbations of size {radius} fool {noise} of {count} images, "
-    sentence += "{only} of these images are robust to the attack"
+    sentence += "of which the attack did not fool {only}"
     numbers = {"draws": probe["draws"], "radius": _radius(outcome, probe), "noise": len(noise), "count": len(images)}
     return judged(state, sentence, only, only=len(only), p=p, **numbers)
 

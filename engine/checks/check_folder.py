@@ -26,22 +26,22 @@ _NAMED = 3  # most runs whose failure is described
 
 
 def check_folder(folder: str | Path | Results, *, models: Sequence[str] | None = None) -> list[Finding]:
-    """Compute the indicators of every model, finished run and attack in a folder, without running anything.
+    """Compute the failure indicators of every model, finished run and attack in a folder. No model or attack is run.
 
-    Indicators that need extra runs (`probe_folder`) are "unknown" until then. Failed runs have no indicators; `status`
-    and `table` list them.
+    Some indicators need extra runs, which `probe_folder` makes. Without these runs, such indicators are "unknown".
+    Failed runs have no indicators; `status` and `table` list failed runs.
 
     Args:
-        folder: results folder, or its results.
+        folder: path of a results folder, or its `Results`.
         models: names of models. None for all.
 
     Returns:
         Findings by model: first about the model, then about its runs, then about its attacks over several runs.
 
     Raises:
-        Unavailable: If there is no such folder, or it has neither a finished nor a failed run.
-        StoreMismatch: If it was written in a different format.
-        UnknownName: If a model is not in the folder.
+        Unavailable: if there is no such folder, or it has neither a finished nor a failed run.
+        StoreMismatch: if the folder was written in a different format.
+        UnknownName: if a model is not in the folder.
     """
     outcomes = as_results(folder, ["OTR"])
     check_models(outcomes, models)
@@ -69,7 +69,7 @@ def _of_model(outcomes: Results, key: str, subject: ModelOnData, probes: dict[st
 
 
 def check_completeness(outcomes: Results) -> list[Finding]:
-    """Return warnings on unfinished or failed runs, unsound models and small numbers of images."""
+    """Return warnings on unfinished and failed runs, models at chance accuracy, and small numbers of images."""
     known = [("unsteady", Judged("warn", f"{line}.")) for line in _details(outcomes, "unsteady")]
 
     def say(code: str, sentence: str, **numbers: Any) -> None:
@@ -114,11 +114,7 @@ def check_completeness(outcomes: Results) -> list[Finding]:
 
 
 def describe_folder(outcomes: Results) -> dict[str, Any]:
-    """Return the parts of `check --json` other than the indicators: completeness, comparisons, and rankings.
-
-    Args:
-        outcomes: results of the folder.
-    """
+    """Return the fields of `check --json` other than the indicators: warnings, comparisons and rankings."""
     known = {each.name for each in outcomes.findings}
     more = [each for each in check_completeness(outcomes) if each.name not in known]
     standings = {"models": rank_models(outcomes, models_at_chance(outcomes)), "attacks": rank_attacks(outcomes)}
@@ -138,11 +134,11 @@ def _with_numbers(finding: Finding) -> dict[str, Any]:
 
 
 def models_at_chance(outcomes: Results) -> list[str]:
-    """Return the keys of models on data whose clean accuracy is not significantly above guessing."""
+    """Return the keys of models on data whose clean accuracy is not significantly better than guessing."""
     return [key for key, clean in outcomes.clean.items() if _right(clean)[0] <= 1 / clean.logits.shape[1]]
 
 
 def _right(clean: CleanResult) -> tuple[float, float, int]:
-    """Return both bounds of a model's clean accuracy, and the number of correct images."""
+    """Return the lower and upper bound of a model's clean accuracy, and the number of correctly classified images."""
     right = clean.columns["predicted"] == clean.columns["label"]
     return (*proportion_interval(int(right.sum()), len(right)), int(np.sum(right)))

@@ -1,4 +1,4 @@
-"""Failure indicators that compare the runs of a folder, image by image, with exact paired tests."""
+"""Failure indicators that compare the runs of a folder with each other, image by image, with exact paired tests."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ _ORDER: tuple[State, ...] = ("fail", "warn", "pass", "unknown")  # the first sta
 
 
 def cross_checks(outcomes: Results) -> list[Finding]:
-    """Return all findings that compare several runs."""
+    """Return the findings of all failure indicators that compare several runs of a folder."""
     return [
         *_beaten_checks(outcomes),
         *_growth_checks(outcomes),
@@ -34,7 +34,7 @@ def cross_checks(outcomes: Results) -> list[Finding]:
 
 
 def _beaten_checks(outcomes: Results) -> Iterator[Finding]:
-    """Yield the findings "single-step" and "black-box" for every iterative white-box run."""
+    """Yield the findings "single-step" and "black-box" for every iterative white-box run: do weaker attacks beat it?"""
     for outcome in outcomes.done:
         cell = outcome.cell
         if not is_iterated(cell):
@@ -56,7 +56,10 @@ def _beaten_checks(outcomes: Results) -> Iterator[Finding]:
 
 
 def _beaten(outcome: RunResult, rivals: list[tuple[str, np.ndarray]]) -> Judged | None:
-    """Compare a run with the best of its rivals on each image; None without rivals."""
+    """Judge a run by the images that it fools and those that any of its rivals fools; None without rivals.
+
+    `rivals` are names with the distances of `_reach`.
+    """
     if not rivals:
         return None
     cell, attacked = outcome.cell, outcome.results.attacked
@@ -75,9 +78,9 @@ def _beaten(outcome: RunResult, rivals: list[tuple[str, np.ndarray]]) -> Judged 
 
 
 def _reach(outcome: RunResult, cell: AttackRun) -> np.ndarray:
-    """Return the distance at which each image was fooled, (n,): infinite if it was not fooled.
+    """Return the distance at which a run fooled each image, (n,); infinite if the image was not fooled.
 
-    For a run with a radius, all distances within the radius count as 0.
+    If `cell` has a radius, the distance is 0 for all images that are fooled within the radius.
     """
     known, epsilon = outcome.columns, cell.threat_model.epsilon
     if epsilon is not None and epsilon == outcome.cell.threat_model.epsilon:
@@ -86,7 +89,7 @@ def _reach(outcome: RunResult, cell: AttackRun) -> np.ndarray:
 
 
 def _reach_transfers(outcome: RunResult, outcomes: Results) -> list[tuple[str, np.ndarray]]:
-    """Return distances as `_reach` does, for examples made on other models and evaluated on this run's model."""
+    """Return names and distances, as from `_reach`, of other models' examples that were tested on the run's model."""
     transfers = []
     for made in outcomes.done:
         fooled = fooled_when_shown(outcomes, made, outcome.cell.subject.key)
@@ -104,7 +107,10 @@ def _in_ball(distance: np.ndarray, cell: AttackRun) -> np.ndarray:
 
 
 def _wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return whether the first distance is smaller by more than the tolerance of searches, (n,) bool."""
+    """Return whether the first distance is clearly smaller than the second, (n,) bool.
+
+    Differences of a few per cent do not count, because searches stop that near to the smallest distance.
+    """
     return (first < NEARER * second) & np.isfinite(first)
 
 
@@ -123,7 +129,7 @@ def _growth_checks(outcomes: Results) -> Iterator[Finding]:
 
 
 def _growth(group: Sequence[RunResult]) -> Judged:
-    """Judge whether success grows from each radius to the next larger radius; the worst pair of radii decides."""
+    """Judge whether success grows with the radius. The pair of neighbouring radii with the worst state decides."""
     attacked, images = group[0].results.attacked, group[0].columns["image"]
     fooled = [outcome.columns["success"] & attacked for outcome in group]
     counts = [int(flags.sum()) for flags in fooled]
@@ -167,7 +173,7 @@ def _seeds(group: Sequence[RunResult]) -> Judged:
 
 
 def _library_checks(outcomes: Results) -> Iterator[Finding]:
-    """Yield the finding "libraries" for each comparison of implementations, and for attacks of only one library."""
+    """Yield the finding "libraries" for each comparison of implementations, and for attacks of a single library."""
     met = set()
     for contenders in comparisons_of(outcomes):
         met |= {each.cell.key for each in contenders if each.cell is not None}
@@ -227,7 +233,10 @@ def _goal(cell: AttackRun) -> tuple[Any, ...]:
 
 
 def _settings(cell: AttackRun, skip: str = "") -> tuple[Any, ...]:
-    """Return all settings of a run except radius, seed and `skip`, to group runs that differ only in these."""
+    """Return all settings of a run except radius, seed and the parameter `skip`.
+
+    Runs with equal settings form a group.
+    """
     shared = [{name: value for name, value in each.parameters.items() if name != skip} for each in cell.members]
     words = json.dumps([shared, dict(cell.grid)], sort_keys=True)
     return cell.subject.key, cell.attack, cell.surrogate, *_goal(cell), words, cell.shard_size, cell.version
@@ -239,7 +248,7 @@ def _has_ball(cell: AttackRun) -> bool:
 
 
 def _others(cell: AttackRun) -> set[str]:
-    """Return the libraries that implement this attack for its norm."""
+    """Return the names of all libraries that implement the attack of a run in its norm."""
     rows = [row for row in IMPLEMENTATIONS.values() if row.attack == cell.row.canonical_name]
     return {row.library for row in rows if cell.threat_model.norm in row.classes}
 

@@ -1,4 +1,4 @@
-"""Topics of standards, taxonomies and laws on which measurements of robustness give evidence."""
+"""Topics of standards, taxonomies and laws for which measurements of robustness are evidence."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,14 @@ LIMITS = (
 
 
 class Demand(NamedTuple):
-    """A topic of a document, and the davylamp measurements that give evidence on it (empty if there are none)."""
+    """A topic of a standard, taxonomy or law.
+
+    Args:
+        document: title of the document.
+        place: section of the document, or its id for the topic.
+        topic: the topic.
+        needs: measurements of davylamp that are evidence on the topic (keys of `COMMANDS`). Empty if there are none.
+    """
 
     document: str
     place: str

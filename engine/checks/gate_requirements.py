@@ -1,4 +1,4 @@
-"""Requirements on a results folder, such as "RA >= 0.5 @ linf 8/255", and decisions on them by 95 % intervals."""
+"""Requirements on a results folder, such as "RA >= 0.5 @ linf 8/255", which are decided by 95 % intervals."""
 
 import math
 import re
@@ -37,7 +37,7 @@ class Requirement:
         symbol: symbol of the metric.
         operator: ">=", ">", "<=" or "<".
         number: the bound.
-        threat_model: norm and radius at which the metric is required; None for every threat model of the folder.
+        threat_model: norm and radius for which the metric is required. None for every threat model of the folder.
     """
 
     symbol: str
@@ -51,7 +51,7 @@ class Requirement:
 
     @property
     def is_lower_bound(self) -> bool:
-        """Whether the metric must not be smaller than the number."""
+        """Whether the requirement sets a lower bound (">=" or ">")."""
         return self.operator.startswith(">")
 
     def is_met(self, value: float) -> bool:
@@ -63,7 +63,11 @@ class Requirement:
         return value <= self.number if self.operator == "<=" else value < self.number
 
     def decide(self, low: float, high: float) -> Literal["pass", "fail", "open"]:
-        """Return "pass" if every value in an interval meets the requirement, "fail" if none does, else "open"."""
+        """Decide the requirement by the interval of the metric.
+
+        Returns:
+            "pass" if every value in the interval meets the requirement, "fail" if no value does, otherwise "open".
+        """
         if math.isnan(low) or math.isnan(high):
             return "open"
         met = self.is_met(low), self.is_met(high)
@@ -79,9 +83,9 @@ class Decision:
         model: name of the model.
         threat: norm and radius; "" for a metric of clean images.
         verdict: one of `VERDICTS`.
-        value: the metric, or its difference from the baseline's.
-        low: lower bound of the 95 % interval.
-        high: upper bound of the 95 % interval.
+        value: the metric. For a requirement relative to a baseline, the metric minus the baseline's metric.
+        low: lower bound of the 95 % interval of `value`.
+        high: upper bound of the 95 % interval of `value`.
         images: number of images.
         attacks: number of attacks in the metric; 0 for a metric of clean images.
         more: for "too few images", the number of additional images that would decide the requirement with probability
@@ -103,7 +107,7 @@ class Decision:
 
     @property
     def is_change(self) -> bool:
-        """Whether `value` is the difference from a baseline."""
+        """Whether `value` is the difference from a baseline's metric."""
         return ">= baseline" in self.requirement
 
     def document(self) -> dict[str, Any]:
@@ -115,11 +119,11 @@ def parse_requirement(text: str) -> Requirement:
     """Parse a requirement such as "RA >= 0.5 @ linf 8/255".
 
     Args:
-        text: a metric, an operator (>=, >, <= or <) and a number, optionally followed by a norm and a radius. The
+        text: a metric, an operator (>=, >, <= or <) and a number, optionally followed by "@", a norm and a radius. The
             metric may have any of its names in `davylamp metrics`, with its parameter: "FR@10".
 
     Raises:
-        InvalidInput: if the text has a different form, or the metric cannot have that value.
+        InvalidInput: if the text has a different form, or the metric cannot have such a value.
         UnknownName: if there is no such metric.
     """
     match = _FORM.fullmatch(text)
@@ -143,12 +147,12 @@ def parse_requirement(text: str) -> Requirement:
     except InvalidInput as error:
         raise InvalidInput(f"{error} (in {text!r})") from error
     if threat_model is not None and is_union(symbol):
-        raise InvalidInput(f"{symbol} is over all threat models of the folder: expected no @ in {text!r}")
+        raise InvalidInput(f"{symbol} covers all threat models of the folder; remove the @ part of {text!r}")
     return Requirement(symbol, operator, value, threat_model)
 
 
 def is_at(norm: str, epsilon: float | None, threat_model: ThreatModel) -> bool:
-    """Whether a norm and a radius (None: no radius) are those of a threat model."""
+    """Whether a threat model has this norm and radius. None stands for no radius."""
     if norm != threat_model.norm or epsilon is None or threat_model.epsilon is None:
         return norm == threat_model.norm and epsilon == threat_model.epsilon
     return same_radius(epsilon, threat_model.epsilon)
@@ -183,8 +187,8 @@ def pair_with_baseline(
 
     Args:
         symbol: one of `PAIRED`.
-        one: row of the model in a table by models, with its folder.
-        other: row of the baseline, with its folder.
+        one: row of the model in a table by models, and the results of its folder.
+        other: row of the baseline in a table by models, and the results of its folder.
 
     Raises:
         InvalidInput: if they have no image or no attack in common, or are the same results.
@@ -239,7 +243,7 @@ def _compare(first: np.ndarray, second: np.ndarray, population: int | None) -> P
 
 
 def _of_drawn(pair: PairVerdict, first: np.ndarray, second: np.ndarray, population: int | None) -> PairVerdict:
-    """Return a comparison whose interval stays valid for any number of images drawn in random order."""
+    """Replace the interval of a comparison by one that is valid for any number of images drawn in random order."""
     ends = [np.nan_to_num(first, nan=end) - np.nan_to_num(second, nan=1 - end) for end in (0, 1)]
     mean = AnytimeMean(population)
     mean.add(*((end + 1) / 2 for end in ends))

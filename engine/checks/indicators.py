@@ -1,4 +1,4 @@
-"""All failure indicators: title, advice, source, and every threshold with its reason."""
+"""All failure indicators, with title, advice and source, and the thresholds of all indicators with their reasons."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -19,13 +19,13 @@ FEWEST = 6  # fewest images with which an exact paired test can be significant a
 
 
 class FailureIndicator(NamedTuple):
-    """Title, advice and source of a failure indicator.
+    """A failure indicator: a test for a sign that measured robustness is not real.
 
     Args:
         name: kebab-case id.
-        title: title for tables; the paper's name if there is one.
-        advice: what to do if it warns or fails.
-        source: paper and item, or "davylamp".
+        title: title for tables. If a paper defines the indicator, the paper's name for it.
+        advice: what the user can do if the indicator warns or fails.
+        source: the paper and the section, or "davylamp".
     """
 
     name: str
@@ -35,7 +35,15 @@ class FailureIndicator(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The state of an indicator, its sentence and the sentence's numbers. `advice` replaces the indicator's advice."""
+    """The result of a failure indicator for one model or run.
+
+    Args:
+        state: "pass", "warn", "fail" or "unknown".
+        sentence: the reason, as a format string with the names of `numbers`.
+        images: images concerned.
+        numbers: the numbers of the sentence.
+        advice: what the user can do. "" for the usual advice of the indicator.
+    """
 
     state: State
     sentence: str
@@ -45,12 +53,12 @@ class Judged(NamedTuple):
 
 
 def judged(state: State, sentence: str, images: Iterable[Any] = (), *, advice: str = "", **numbers: Any) -> Judged:
-    """Build the result of an indicator, with the numbers for its sentence and the images concerned."""
+    """Build a `Judged` with the numbers of its sentence as keyword arguments."""
     return Judged(state, sentence, images, numbers, advice)
 
 
 def find(name: str, judgement: Judged, subject: str, cell: str = "") -> Finding:
-    """Build the finding of an indicator about a model or a run."""
+    """Build the finding of a failure indicator (by its id) about a model or a run, whose name or title is `subject`."""
     state, sentence, images, numbers, advice = judgement
     row = INDICATORS.get(name, FailureIndicator(name, "", "", "davylamp"))
     advice = "" if state == "pass" else advice or (row.advice if state in ("warn", "fail") else "")
@@ -59,7 +67,7 @@ def find(name: str, judgement: Judged, subject: str, cell: str = "") -> Finding:
 
 
 def state_of(failing: Any, warning: Any) -> State:
-    """Return "fail" if the first condition holds, else "warn" if the second holds, else "pass"."""
+    """Return "fail" if the first condition holds, otherwise "warn" if the second condition holds, otherwise "pass"."""
     return "fail" if failing else "warn" if warning else "pass"
 
 

@@ -15,13 +15,13 @@ _TINY = 1e-12
 
 
 def model_checks(model: str, probes: Mapping[str, Any] | None, names: Sequence[str], refused: str) -> Iterator[Finding]:
-    """Yield the findings about a model.
+    """Yield the findings of the failure indicators of a model.
 
     Args:
         model: name of the model.
-        probes: result of `probe_model`. None if it was not run.
+        probes: result of `probe_model`. None if the model was not probed.
         names: names of the images, in the order of the indices in `probes`.
-        refused: reason why the model could not be used on the clean images; "" if it could.
+        refused: reason why davylamp could not evaluate the model; "" if it could.
     """
     for name, judge in _JUDGES.items():
         probe = (probes or {}).get(name)
@@ -60,7 +60,7 @@ def _judge_deterministic(probe: Mapping[str, Any]) -> Judged:
         "the same {count} images in two calls: logits differ by up to {relative:.1e} of the largest logit, "
         "{changed} predictions change"
     )
-    sentence += "; its server returns different outputs for the fixed images of its fingerprint" if unsteady else ""
+    sentence += "; the model's server returns different outputs for the same fixed images" if unsteady else ""
     state = state_of(relative > SAME_PASS or changed or unsteady, False)
     return judged(state, sentence, changed, relative=relative, changed=len(changed), count=probe["images"])
 
@@ -125,9 +125,9 @@ def _judge_normalisation(probe: Mapping[str, Any]) -> Judged:
         sentence += ": not better than guessing one of {classes} classes (p = {p:.2g})"
         return judged("warn", sentence, p=chance, **numbers)
     others = [
-        f"{each['corrected']} of {each['of']} wrong ones with {name}"
+        f"{each['corrected']} of {each['of']} errors corrected with {name}"
         if "corrected" in each
-        else f"{each['right']} with {name}"
+        else f"{each['right']} correct with {name}"
         for name, each in tried.items()
     ]
     sentence += "; {others}" if others else ": too few errors for a significant improvement"
@@ -136,13 +136,14 @@ def _judge_normalisation(probe: Mapping[str, Any]) -> Judged:
 
 def _judge_transport(probe: Mapping[str, Any]) -> Judged:
     moved = "; ".join(
-        f"{name} changes the outputs by {a:.2g}, its counterpart by {b:.2g}" for name, (a, b) in probe["moved"].items()
+        f"{name} changes the outputs by {a:.2g}, a random change of the same size by {b:.2g}"
+        for name, (a, b) in probe["moved"].items()
     )
     changes = [name for name, (by_it, by_other) in probe["moved"].items() if by_other > 0 and by_it <= MADE * by_other]
     if changes:
-        return Judged("warn", f"images are changed in transport ({', '.join(changes)}): {moved}")
+        return Judged("warn", f"images are changed on the way to the model ({', '.join(changes)}): {moved}")
     if blind := [name for name, (_, by_other) in probe["moved"].items() if by_other == 0]:
-        return Judged("unknown", f"outputs are too coarse to decide ({', '.join(blind)}): {moved}")
+        return Judged("unknown", f"the outputs do not show whether images are changed ({', '.join(blind)}): {moved}")
     return Judged("pass", f"{probe['images']} images reach the model unchanged: {moved}")
 
 

@@ -1,4 +1,4 @@
-"""Rankings of models and attacks under one threat model, with paired tests against the first place."""
+"""Rankings of models and attacks under one threat model, with paired tests of each against the first."""
 
 import json
 import math
@@ -23,12 +23,19 @@ _Results = dict[tuple[str, str], np.ndarray]
 
 
 class RobustnessEstimate(NamedTuple):
-    """Robust accuracy of a model, or its median robust distance, over its images.
+    """Robust accuracy of a model, or the median of its smallest distances, over its images.
 
-    An image is undecided if an attack's result on it is invalid and no attack fools it. `value` is the rate of decided
-    images that are robust to every attack, or the median of the smallest distances. `low` and `high` are the bounds of
-    its 95 % interval. The interval covers `least` and `most`, the rates over all images if undecided images count as
-    fooled and as robust; NaN for medians. `undecided` and `unfooled` are numbers of images.
+    An image is undecided if no attack fools it and the result of an attack on it is invalid.
+
+    Args:
+        value: rate of the decided images that are robust to every attack, or the median of the smallest distances.
+        low: lower bound of the 95 % interval. The interval covers all possible outcomes of undecided images.
+        high: upper bound of the 95 % interval.
+        least: rate of all images if undecided images count as fooled; NaN for a median.
+        most: rate of all images if undecided images count as robust; NaN for a median.
+        images: number of images.
+        undecided: number of undecided images.
+        unfooled: number of images that are certainly robust to every attack.
     """
 
     value: float
@@ -49,25 +56,26 @@ class StandingRow:
     """A model or an attack in a ranking.
 
     Args:
-        name: model, or attack with its setting.
-        value: number that orders the ranking: the value of `kept` for a model, the fooling rate for an attack.
-        low: lower bound of its 95 % interval.
-        high: upper bound; for an attack, with invalid results counted as fooled.
-        results: values for paired tests, (n,) each, by digest of the data and key of the model on data ("" for a model
-            itself): 1 or 0, a distance, or a rate over samples; NaN for undecided images.
-        images: number of images of a model; for an attack, number of attacked images over all models.
+        name: name of the model, or of the attack with its setting.
+        value: number by which the ranking is ordered: the value of `kept` for a model, the fooling rate for an attack.
+        low: lower bound of the 95 % interval of `value`.
+        high: upper bound of the 95 % interval of `value`. For an attack, invalid results count as fooled here.
+        results: values of the images for paired tests, (n,) each: 1 or 0, a distance, or a rate over samples; NaN for
+            undecided images. The keys are the digest of the data and, for an attack, the key of the model on data (""
+            for a model).
+        images: number of images of a model. For an attack, number of attacked images over all models.
         violations: number of invalid results of an attack.
         runs: number of runs of an attack on each image, with different seeds.
-        tries: number of images of an attack; each image counts once for every run on it.
-        attack: name of an attack without its setting.
-        distance: mean distance of the attack's successes, in the norm of the threat model; NaN without any.
+        tries: number of attacked images of an attack, counted once for every run.
+        attack: name of the attack without its setting.
+        distance: mean distance of the attack's successes, in the norm of the threat model; NaN without successes.
         kept: robust accuracy or median distance of a model.
-        clean: clean accuracy of a model.
-        drawn: whether its rates are over samples of a randomised model.
-        p: p-value of the paired test against the first place, or against all rows tied with the first. NaN for the
-            first place, or if no test is possible.
-        pairs: number of images in that test. None if the two rows have different images.
-        apart: whether it differs significantly from the first.
+        clean: clean accuracy of a model; NaN for an attack.
+        drawn: whether the rates are over samples of a random model.
+        p: p-value of the paired test against the first row. If several rows are tied for the first place, the largest
+            p-value against any of them. NaN for the first row, or if no test is possible.
+        pairs: number of images in this test. None if the two rows have different images.
+        apart: whether the row differs significantly from the first row.
     """
 
     name: str
@@ -90,7 +98,10 @@ class StandingRow:
 
     @property
     def height(self) -> tuple[float, float]:
-        """Sort key: the rounded value. Infinite values are ordered by the rate of images that no attack fools."""
+        """Sort key: the rounded value.
+
+        Rows with an infinite value are ordered by the rate of images that no attack fools.
+        """
         if math.isnan(self.value):
             return -1.0, 0.0
         decided = self.kept.images - self.kept.undecided
@@ -105,18 +116,18 @@ class StandingRow:
 
 @dataclass(frozen=True)
 class ThreatModelRanking:
-    """Ranking of all models, or all attacks, under one threat model.
+    """Ranking of all models, or of all attacks, under one threat model.
 
     Args:
         threat: description of the threat model.
         targeted: whether the attacks are targeted.
-        norm: norm of the distances if values are medians of the smallest distances; "" for rates.
-        places: models or attacks in order; empty if there is no order.
-        why: reason why there is no order.
-        attacks: for models, the number of attack settings that were run on all models. Only these count.
-        left: for models, the attacks that do not count, each with the models that lack a result.
-        others: for attacks, the number of attacks that ran on different models and are not ranked.
-        equivalent: whether the rates of two models are equivalent, by the rule for comparisons.
+        norm: norm of the distances, if the values are medians of the smallest distances; "" if the values are rates.
+        places: models or attacks in the order of the ranking; empty if there is no ranking.
+        why: reason why there is no ranking.
+        attacks: for models, the number of attack settings that were run on all models. Only these attacks count.
+        left: for models, the names of the models without a result, by each attack that does not count.
+        others: for attacks, the number of attacks that are not ranked because they ran on different models.
+        equivalent: whether there are two models with equivalent rates, by the rule for comparisons (`RULE`).
     """
 
     threat: str
@@ -131,7 +142,7 @@ class ThreatModelRanking:
 
     @property
     def tied(self) -> tuple[StandingRow, ...]:
-        """Models or attacks that share the first place."""
+        """Models or attacks that share the first place, because their values are equal."""
         return tuple(place for place in self.places if place.height == self.places[0].height)
 
     @property
@@ -141,7 +152,7 @@ class ThreatModelRanking:
 
     @property
     def level(self) -> float:
-        """Significance level of each test against the first, after Bonferroni correction."""
+        """Significance level of each test against the first place, with Bonferroni's correction."""
         return corrected_level(sum(not math.isnan(place.p) for place in self.places))
 
     def document(self) -> dict[str, Any]:
@@ -152,7 +163,7 @@ class ThreatModelRanking:
 
     @property
     def attacks_text(self) -> str:
-        """Phrase for the attacks that count: "every attack", "the 2 attacks that ran on both"."""
+        """The attacks that count in a ranking of models, as text: "every attack", "the 2 attacks that ran on both"."""
         if not self.left:
             return "every attack"
         one, models = self.attacks == 1, len(self.places)
@@ -163,7 +174,9 @@ class ThreatModelRanking:
 
 
 def rank_models(outcomes: Results, guessing: Collection[str]) -> list[ThreatModelRanking]:
-    """Rank the models under each threat model: fixed radii first, then by the number of models and attacks, descending.
+    """Rank the models under each threat model.
+
+    Threat models with a radius come first, then those with many models and many attacks.
 
     Args:
         outcomes: results of the folder.
@@ -178,12 +191,11 @@ def rank_models(outcomes: Results, guessing: Collection[str]) -> list[ThreatMode
 
 
 def rank_attacks(outcomes: Results) -> list[ThreatModelRanking]:
-    """Rank the attacks under each threat model with a radius.
+    """Rank the attacks under each threat model with a radius, by fooling rate.
 
-    Only attacks that ran on the same set of models are compared: the largest such set.
-
-    An untargeted attack fools an image if the model misclassifies its example, a targeted one if it predicts the
-    target.
+    Only attacks that ran on the same models are ranked together: those with the largest set of models. An untargeted
+    attack fools an image if the model misclassifies the example. A targeted attack fools an image if the model predicts
+    the target.
     """
     threats: dict[str, list[TableGroup]] = {}
     for group in group_cells(outcomes, "attacks"):
@@ -195,18 +207,18 @@ def rank_attacks(outcomes: Results) -> list[ThreatModelRanking]:
 
 
 def threat_of(group: TableGroup) -> str:
-    """Describe the threat model of a table group, and the setting that distinguishes the group from others."""
+    """Describe the threat model of a table row, and the setting that distinguishes the row from others."""
     setting = f", {group.labels['setting']}" if group.labels["setting"] else ""
     return format_threat_model(_rules(group)) + setting
 
 
 def place_attacks(groups: Sequence[TableGroup]) -> list[StandingRow]:
-    """Rank the attacks of table groups that have the same models, by fooling rate."""
+    """Rank the attacks of table rows that have the same models, by fooling rate."""
     return sorted(map(_attack, _rivals(groups)), key=lambda each: -np.nan_to_num(each.value, nan=-1))
 
 
 def _rivals(groups: Sequence[TableGroup]) -> Sequence[TableGroup]:
-    """Omit worst cases, which combine all attacks, unless there are only worst cases."""
+    """Omit worst cases, which are as strong as their strongest attack. If there are only worst cases, all are kept."""
     return [group for group in groups if not group.parts[0][0].cell.search.sums_up] or groups
 
 
@@ -251,7 +263,10 @@ def _models_under(
 
 
 def _compare(order: Sequence[StandingRow]) -> tuple[StandingRow, ...]:
-    """Add to each row the test against the first row, or against all rows tied with the first."""
+    """Test each row against the first row, and store the p-value in the row.
+
+    If several rows are tied for the first place, the other rows are tested against all of them.
+    """
     tied = [each for each in order if each.height == order[0].height]
     compared = list(order[:1])
     for place, other in enumerate(order[1:], start=1):
@@ -267,11 +282,17 @@ def _compare(order: Sequence[StandingRow]) -> tuple[StandingRow, ...]:
 
 
 def _test(first: StandingRow, other: StandingRow, *, sided: bool) -> tuple[float, int | None]:
-    """Return the p-value of an exact sign test (McNemar's for two rates), and the number of images in it.
+    """Compare two rows with an exact sign test (McNemar's test for two rates).
 
-    Images that are undecided for either row are excluded. The p-value is NaN without images, and the number is None if
-    images or models differ. If `sided`, p is 1 when `other` is better on more images although `first` has the larger
-    value.
+    Images that are undecided for either row are excluded.
+
+    Args:
+        first: the row with the larger value.
+        other: the other row.
+        sided: whether the p-value is 1 if `other` is better on more images in spite of its smaller value.
+
+    Returns:
+        The p-value, NaN without a test; and the number of images in the test, None if images or models differ.
     """
     if first.results.keys() != other.results.keys():
         return math.nan, None
@@ -336,7 +357,10 @@ def _mean_change(group: TableGroup) -> float:
 
 
 def _share(group: TableGroup, end: str) -> Proportion:
-    """Return one bound of the fooling rate, averaged over seeds and then over models, as in tables."""
+    """Return the fooling rate of an attack, or its upper bound, averaged over seeds and then over models.
+
+    `end` is "fooled" for the rate and "fooled_at_most" for the upper bound.
+    """
     columns = [(repeats, each, getattr(each.results, end)) for repeats in group.parts for each in repeats]
     rows: dict[str, int] = {}  # the first of each set of images
     total = 0
@@ -372,7 +396,10 @@ def _model(group: TableGroup, norm: str, outcomes: Results) -> StandingRow:
 
 
 def robust_accuracy_estimate(group: TableGroup, level: float = LEVEL) -> RobustnessEstimate:
-    """Estimate the rate of images robust to every attack; for a randomised model, the mean over its samples."""
+    """Estimate the rate of images that are robust to every attack.
+
+    For a random model, the rate is a mean over samples.
+    """
     low, high = worst_case_bounds(group)
     images, decided = len(low), len(low) - float((high - low).sum())  # the decided part of an undecided rate counts
     value = float(low.sum()) / decided if decided > 0 else math.nan
@@ -382,14 +409,17 @@ def robust_accuracy_estimate(group: TableGroup, level: float = LEVEL) -> Robustn
 
 
 def worst_case_bounds(group: TableGroup) -> tuple[np.ndarray, np.ndarray]:
-    """Return two bounds of each image's worst-case robustness, (n,): undecided results count as 0, then as 1."""
+    """Return two bounds of each image's robustness to all attacks, (n,) each.
+
+    Undecided results count as 0 in the first bound, and as 1 in the second.
+    """
     results = [each.results for each in _every(group)]
     low, high = (np.minimum.reduce([getattr(each, end) for each in results]) for end in ("robust", "robust_at_most"))
     return low, high
 
 
 def median_distance_estimate(group: TableGroup) -> RobustnessEstimate:
-    """Estimate the median of the smallest distances found by any attack."""
+    """Estimate the median over the images of the smallest distance that any attack found."""
     changes = smallest_changes(group)
     unknown = np.isnan(changes)
     low, high = (median_interval(np.where(unknown, end, changes)) for end in (0.0, math.inf))
@@ -398,9 +428,9 @@ def median_distance_estimate(group: TableGroup) -> RobustnessEstimate:
 
 
 def is_robust(group: TableGroup) -> np.ndarray:
-    """Return 1 for images that are robust to every attack, 0 if not, NaN if undecided, (n,).
+    """Return whether each image is robust to every attack, (n,): 1 if it is, 0 if it is not, NaN if undecided.
 
-    For a randomised model, the majority of its samples decides, because paired tests need one value per image.
+    For a random model, the majority of the samples decides, because paired tests need one value per image.
     """
     results = [each.results for each in _every(group)]
     fooled = np.logical_or.reduce(
@@ -411,9 +441,10 @@ def is_robust(group: TableGroup) -> np.ndarray:
 
 
 def smallest_changes(group: TableGroup) -> np.ndarray:
-    """Return the distance of the nearest example of any attack, (n,): 0 if the model is wrong or failed.
+    """Return the distance of the nearest example that any attack found, (n,).
 
-    The distance is infinite if no attack succeeds, and NaN if no attack succeeds and a result is invalid.
+    The distance is 0 if the clean image is misclassified, or if the model caused an invalid result. It is infinite if
+    no attack succeeds, and NaN if no attack succeeds and a result is undecided.
     """
     nearest = np.full(len(group.parts[0][0].results.attacked), math.inf)
     for outcome in _every(group):
@@ -432,7 +463,7 @@ def _every(group: TableGroup) -> list[RunResult]:
 
 
 def restrict_parts(group: TableGroup, shared: set[tuple[Any, ...]]) -> list[list[RunResult]]:
-    """Return the parts of a group, restricted to runs whose `attempt_key` is in `shared`."""
+    """Return the parts of a table row with only the runs whose `attempt_key` is in `shared`."""
     parts = [[each for each in part if attempt_key(each.cell) in shared] for part in group.parts]
     return [part for part in parts if part]
 
@@ -440,7 +471,7 @@ def restrict_parts(group: TableGroup, shared: set[tuple[Any, ...]]) -> list[list
 def _left_out(
     groups: Sequence[TableGroup], met: Sequence[set[tuple[Any, ...]]], outcomes: Results
 ) -> dict[str, list[str]]:
-    """Return the attacks that some models lack, with the names of these models."""
+    """Return the names of the models without a result, by the name of each attack that some model lacks."""
     unfinished = [cell for cell, _ in outcomes.failed] + [*outcomes.running, *outcomes.waiting]
     asked = dict.fromkeys(attempt_key(cell) for cell in unfinished if any(_belongs(cell, group) for group in groups))
     asked |= dict.fromkeys(attempt_key(each.cell) for group in groups for each in _every(group))
@@ -456,7 +487,7 @@ def _left_out(
 
 
 def attempt_key(cell: AttackRun) -> tuple[Any, ...]:
-    """Return a tuple that is equal for the same attack on different models; its last element is the seed."""
+    """Return a tuple that is equal for runs of the same attack on different models. The last element is the seed."""
     settings = [dict(cell.parameters), {name: list(each) for name, each in cell.grid.items()}]
     return cell.title, cell.target, cell.pixels, json.dumps(settings, sort_keys=True), cell.seed
 
@@ -478,7 +509,13 @@ NAMED = 3  # most names in a sentence
 
 
 def listed(names: Sequence[str], *, between: str = ", ", last: str = "") -> str:
-    """Join at most three names: "a, b, c and 2 more". `last` precedes the last name if all are listed."""
+    """Join names to a text, with at most three names: "a, b, c and 2 more".
+
+    Args:
+        names: the names.
+        between: separator of the names.
+        last: separator before the last name, if all names are listed. "" for `between`.
+    """
     if len(names) > NAMED:
         return f"{between.join(names[:NAMED])}{between.rstrip(', ')} and {len(names) - NAMED} more"
     return last.join([between.join(names[:-1]), names[-1]]) if last and len(names) > 1 else between.join(names)

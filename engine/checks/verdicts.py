@@ -1,7 +1,8 @@
 """Comparisons of two implementations of an attack, used by `compare`, `check`, the report and JSON output.
 
 A comparison consists of the implementations of one attack on one model and its images, under one threat model, with
-equal parameters. Its pairs form one family: their p-values are corrected for the number of pairs in the comparison.
+equal parameters. Every two implementations of a comparison form a pair. The significance level of a pair is corrected
+for the number of pairs in the comparison.
 """
 
 import math
@@ -37,19 +38,20 @@ _CRASHED = AttackFailed.__name__  # start of the reason if the library is at fau
 
 
 class AttackResultSummary(NamedTuple):
-    """An implementation in a comparison: its results, or the reason why there are none.
+    """Results of one implementation in a comparison, or the reason why there are no results.
 
     Args:
         name: name of the implementation.
-        side: its outcomes by image. None without results.
-        changes: columns "success", "adv_predicted", "linf" and "projection" (older records: all distances), (n,) each.
-            Equal values identify equal perturbations of an image.
-        is_minimum: whether it is a minimum-norm attack, so that distances are compared.
-        reason: why there are no results.
-        crashed: whether the library is at fault for the missing results.
-        cell: its run, if it comes from a results folder.
-        outcome: the results of that run.
-        images: its examples, if available.
+        side: outcomes of the images. None without results.
+        changes: columns that identify the perturbation of each image, (n,) each: "success", "adv_predicted", "linf" and
+            "projection". Records of earlier versions have all distances instead of "projection".
+        is_minimum: whether the implementation is a minimum-norm attack. If both implementations of a pair are,
+            distances are compared.
+        reason: reason why there are no results; otherwise "".
+        crashed: whether there are no results because the library crashed.
+        cell: the run, if it comes from a results folder; otherwise None.
+        outcome: results of the run, if it comes from a results folder; otherwise None.
+        images: the examples. None if they are not available.
     """
 
     name: str
@@ -65,16 +67,17 @@ class AttackResultSummary(NamedTuple):
 
 @dataclass(frozen=True)
 class PairComparison:
-    """The result of comparing two implementations on paired outcomes.
+    """Comparison of two implementations, called the first and the second, image by image.
 
     Args:
-        a: name of the first.
-        b: name of the second.
-        judgement: verdict with its test.
-        max_difference: largest pixel difference over the attacked images; NaN if the images are not available.
-        agreeing: rate of compared images on which both succeed or both fail.
-        unshared: parameters that only one of the two supports.
-        contenders: both implementations.
+        a: name of the first implementation.
+        b: name of the second implementation.
+        judgement: verdict with the numbers of its test.
+        max_difference: largest difference of a pixel between the two examples, over the attacked images; NaN if the
+            examples are not available.
+        agreeing: rate of compared images on which both implementations succeed or both fail.
+        unshared: names of parameters that only one of the two implementations supports.
+        contenders: the results of the two implementations.
     """
 
     a: str
@@ -92,20 +95,24 @@ class PairComparison:
 
     @property
     def weaker(self) -> str:
-        """Name of the weaker or the broken implementation; empty if neither."""
+        """Name of the weaker or the broken implementation; empty if the verdict is neither."""
         return self.judgement.weaker
 
     @property
     def cell(self) -> AttackRun:
-        """The run of the first implementation. The second has the same model, threat model and seed."""
+        """The run of the first implementation. The second implementation has the same model, threat model and seed.
+
+        Raises:
+            TypeError: if the comparison was not read from a results folder.
+        """
         cell = self.contenders[0].cell
         if cell is None:
-            raise TypeError("expected a pair from a results folder, got one without a folder")
+            raise TypeError("only comparisons that were read from a results folder have a run; this comparison was not")
         return cell
 
     @property
     def outcomes(self) -> tuple[RunResult, ...]:
-        """The finished runs of both implementations, if they come from a folder."""
+        """The finished runs of the two implementations. Empty if the comparison was not read from a results folder."""
         return tuple(each.outcome for each in self.contenders if each.outcome is not None)
 
     @property
@@ -115,7 +122,7 @@ class PairComparison:
 
     @property
     def finding(self) -> Finding:
-        """The comparison as a finding, for a pair from a results folder."""
+        """The comparison as a finding. Only for comparisons that were read from a results folder."""
         judgement, names = self.judgement, f"{self.a} and {self.b}"
         where = f"{names} ({format_threat_model(self.cell.threat_model)}) on {self.cell.subject.name}"
         images: tuple[str, ...] = ()
@@ -130,7 +137,7 @@ class PairComparison:
 
     @property
     def sentence(self) -> str:
-        """Sentence with the weaker implementation, the conditions of the comparison, and the numbers of the test."""
+        """A sentence with the weaker implementation, the model and threat model, and the numbers of the test."""
         judgement = self.judgement
         where = f"{self.cell.subject.name}, {format_threat_model(self.cell.threat_model)}"
         if judgement.verdict == "broken":
@@ -153,12 +160,18 @@ class PairComparison:
 
     @property
     def causes(self) -> str:
-        """Known differences of settings, each after "; ": unshared parameters, and steps shorter than the radius."""
+        """Differences of settings that may explain the verdict, each after "; "; "" if none is known.
+
+        These are parameters that only one implementation supports, and steps that are together shorter than the radius.
+        """
         return (f"; only one implementation supports {', '.join(self.unshared)}" if self.unshared else "") + self._reach
 
     @property
     def _reach(self) -> str:
-        """How far the steps of the weaker implementation reach, if that is less than the radius."""
+        """How far the steps of the weaker implementation reach, as text.
+
+        "" if they reach the radius or this is unknown.
+        """
         cell = next((each.cell for each in self.contenders if each.name == self.weaker), None)
         if cell is None or cell.search.kind:
             return ""
@@ -167,13 +180,13 @@ class PairComparison:
 
 
 def judge_comparison(contenders: Sequence[AttackResultSummary]) -> tuple[PairComparison, ...]:
-    """Compare every two implementations, corrected for the number of pairs in which both have results."""
+    """Compare every two implementations. The significance level is corrected for the number of pairs with results."""
     having = sum(each.side is not None for each in contenders)
     return tuple(judge_two(a, b, having * (having - 1) // 2) for a, b in combinations(contenders, 2))
 
 
 def judge_two(a: AttackResultSummary, b: AttackResultSummary, pairs: int = 1) -> PairComparison:
-    """Compare two implementations image by image, with the significance level for one of `pairs` pairs."""
+    """Compare two implementations image by image. The significance level is corrected for `pairs` pairs."""
     names = [set() if each.cell is None else set(each.cell.parameters) for each in (a, b)]
     about: dict[str, Any] = {"unshared": tuple(sorted(names[0] ^ names[1])), "contenders": (a, b)}
     if a.side is None or b.side is None:
@@ -199,7 +212,7 @@ def judge_two(a: AttackResultSummary, b: AttackResultSummary, pairs: int = 1) ->
 
 
 def contender_of_result(row: Implementation, result: AttackResult) -> AttackResultSummary:
-    """Convert a result of `run_attack` to an implementation in a comparison."""
+    """Convert a result of `run_attack` to an `AttackResultSummary`. `row` is the implementation that ran."""
     numbers = {"success": result.success, "adv_predicted": result.adv_logits.argmax(1)}
     numbers |= {"linf": result.distances.linf, "projection": projection_of(result.adv_inputs)}
     taken = (result.attacked, result.success, result.distance, result.success_8bit, result.forwards + result.backwards)
@@ -214,7 +227,10 @@ def contender_of_result(row: Implementation, result: AttackResult) -> AttackResu
 
 
 def paired_outcomes(outcome: RunResult) -> PairedOutcomes:
-    """Convert a finished run to paired outcomes. Results that 0.1.0 wrongly counted as success are invalid."""
+    """Convert a finished run to `PairedOutcomes`.
+
+    Results that davylamp 0.1.0 wrongly counted as success are invalid.
+    """
     columns, results = outcome.columns, outcome.results
     queries = columns["forwards"] + columns["backwards"] if "forwards" in columns else None
     success, distance = columns["success"], columns["distance"]
@@ -225,14 +241,15 @@ def paired_outcomes(outcome: RunResult) -> PairedOutcomes:
 
 
 def verdicts_of(outcomes: Results) -> list[PairComparison]:
-    """Compare every two comparable implementations in a folder."""
+    """Compare every two comparable implementations in a results folder."""
     return [pair for contenders in comparisons_of(outcomes) for pair in judge_comparison(contenders)]
 
 
 def comparisons_of(outcomes: Results) -> list[list[AttackResultSummary]]:
-    """Return the comparisons of at least two implementations in a folder. Of equal runs, the latest is used.
+    """Group the runs of a results folder into comparisons of at least two implementations.
 
-    Two runs are comparable if every parameter that both implementations support is equal.
+    Two runs are comparable if every parameter that both implementations support has the same value. If an
+    implementation has several such runs, the latest one is used.
     """
     alike: dict[tuple[Any, ...], list[_Cell]] = {}
     done = [_Cell(outcome.cell, outcome) for outcome in outcomes.done]
@@ -273,7 +290,7 @@ def _contender_of_cell(cell: AttackRun, outcome: RunResult | None, reason: str) 
 
 
 def _same_changes(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return whether both implementations changed an image equally, up to float32 rounding, (n,) bool; see `RULE`."""
+    """Return whether two implementations changed each image equally, up to float32 rounding, (n,) bool (see `RULE`)."""
     known = "projection" in a and "projection" in b
     same = [a[name] == b[name] for name in ("success", "adv_predicted")]
     for name in ("linf", "projection") if known else _OLDER:
@@ -283,7 +300,7 @@ def _same_changes(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> n
 
 
 def _conditions(cell: AttackRun) -> tuple[Any, ...]:
-    """Return the settings, other than parameters, that must be equal for runs to be compared."""
+    """Return the settings, other than parameters, that must be equal so that two runs are compared."""
     rules = cell.as_planned.threat_model
     return cell.subject.key, cell.attack_title, cell.surrogate, rules, cell.target, cell.seed, cell.pixels
 

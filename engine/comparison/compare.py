@@ -51,11 +51,16 @@ _LOW = 0.1  # a comparison can show little if all success rates are below this, 
 
 @dataclass(frozen=True)
 class ImplementationResult:
-    """Result of one implementation in a comparison; there are no numbers if `error` is set.
+    """Result of one implementation in a comparison, or the reason why there is no result.
 
-    `excused` means that the error is not the library's fault, but that of the model, the machine or the request.
-    `left_out` are the shared parameters that the implementation does not support, `findings` its known issues for this
-    norm.
+    Args:
+        implementation: the implementation.
+        result: result of the attack. None if the attack did not run or failed.
+        error: the reason why there is no result; "" if there is one.
+        excused: whether the library is not at fault for the missing result, but the model, the machine or the request.
+        left_out: names of the shared parameters that the implementation does not support.
+        findings: known issues of the implementation in this norm.
+        metrics: rates and distances, see `measure`. Empty without a result.
     """
 
     implementation: Implementation
@@ -69,7 +74,21 @@ class ImplementationResult:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Results of all implementations of one attack under one threat model, and the comparison of every two."""
+    """Results of all implementations of one attack under one threat model, and the comparison of every two of them.
+
+    Args:
+        attack: name of the attack or search.
+        threat_model: norm, epsilon, targeted.
+        parameters: canonical parameters for every library.
+        seed: random seed.
+        rows: results of the implementations.
+        pairs: comparison of every two implementations.
+        notes: sentences on automatic choices, roundings and images.
+        model: name of the model.
+        data: name of the data.
+        chosen: norm, epsilon and parameters that davylamp chose.
+        defaults: whether every library ran with its own default parameters.
+    """
 
     attack: str
     threat_model: ThreatModel
@@ -87,18 +106,21 @@ class Comparison:
 
     @property
     def success_metric(self) -> str:
-        """The success metric: "MR", or "TAS" for targeted attacks."""
+        """Symbol of the success metric: "MR" (misclassification), or "TAS" (target predicted) for targeted attacks."""
         return success_metric(self.threat_model)
 
     @property
     def pairs_that_ran(self) -> list[PairComparison]:
-        """Pairs of implementations that ran, so without those whose library is not installed, for instance."""
+        """Pairs of implementations that both ran.
+
+        Implementations that could not run, such as missing libraries, are omitted.
+        """
         omitted = {row.implementation.name for row in self.rows if row.excused}
         return [pair for pair in self.pairs if not omitted & {pair.a, pair.b}]
 
     @property
     def minimum_norm(self) -> bool:
-        """Whether the attack is a minimum-norm attack, so that verdicts include distances."""
+        """Whether the attack is a minimum-norm attack. Verdicts then also compare distances."""
         return canonical_attack(self.rows[0].implementation).kind == "minimum-norm"
 
     @property
@@ -111,11 +133,11 @@ class Comparison:
             small = max(rates) < _LOW
             found = f"no {name} reaches {_LOW:g}" if small else f"each {name} is above {1 - _LOW:g}"
             better = "larger" if small else "smaller"
-            lines.append(f"{found}: these rates hardly separate implementations; try a {better} epsilon")
+            lines.append(f"{found}: such rates hardly distinguish implementations; try a {better} epsilon")
         if self.minimum_norm and len(rates) > 1:
             lines.append(
-                "the median distances are over the images that each implementation fooled, so over different images if "
-                f"{name} differs; the verdicts compare the common ones"
+                "each median distance is over the images that the implementation fooled, so over different images if "
+                f"{name} differs; the verdicts use the images that both implementations fooled"
             )
         alone = [pair for pair in self.pairs_that_ran if pair.judgement.pairs > 1 and pair.judgement.p_alone >= 0]
         if alone:
@@ -127,9 +149,10 @@ class Comparison:
         return lines
 
     def differing_defaults(self) -> pd.DataFrame:
-        """Return the parameters whose defaults differ between the implementations: a row for each implementation.
+        """Return the parameters whose default values differ between the libraries.
 
-        The table has no columns if no default differs, or if the libraries did not run with their `defaults`.
+        The data frame has a row for each implementation and a column for each such parameter. There are no columns if
+        no default differs, or if the libraries did not run with their `defaults`.
         """
         rows = [row.implementation for row in self.rows if not isinstance(row.implementation, SearchImplementation)]
         norm = self.threat_model.norm
@@ -157,10 +180,11 @@ class Comparison:
         return f"{lines}{self.to_frame().to_html(index=False)}{table}<ul>{notes}</ul>"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each implementation: `implementation`, the numbers of `measure`, `findings` and `error`.
+        """Return the results as a data frame with a row for each implementation.
 
-        `MR_low` and `MR_high` are the bounds of the 95 % interval of `MR`; numbers are missing without a result. For
-        targeted attacks, the columns are `TAS`, `TAS_low` and `TAS_high`.
+        Columns: `implementation`; the numbers of `measure`; `MR_low` and `MR_high`, the bounds of the 95 % interval of
+        `MR`; `findings` (known issues); and `error` (the reason without a result). For targeted attacks, the names have
+        `TAS` instead of `MR`. Without a result, the numbers are missing.
         """
         lines = []
         for row in self.rows:
@@ -175,16 +199,17 @@ class Comparison:
 
 
 def verdict_groups(comparison: Comparison, rest: str = "") -> list[str]:
-    """Return a line per verdict: "identical: art, foolbox, torchattacks", "weaker: art than foolbox".
+    """Summarise the verdicts of a comparison, in a line for each verdict.
 
-    Implementations are listed together if the verdict holds for every two of them. "a / b, c" means that it holds for a
-    and b, and for a and c, but not for b and c. One of several identical implementations stands for them. The largest
-    differences come first.
+    Examples are "identical: art, foolbox, torchattacks" and "weaker: art than foolbox". Implementations are listed
+    together if the verdict holds for every two of them. "a / b, c" means that the verdict holds for a and b, and for a
+    and c, but not for b and c. If several implementations are identical, only the first one is listed in other lines.
+    The largest differences come first.
 
     Args:
         comparison: the comparison.
-        rest: where all pairs are listed. If given, each weaker implementation is named once, with the number of those
-            than which it is weaker, and this follows.
+        rest: a text that says where all pairs are listed. If given, each weaker implementation is named once, with one
+            stronger implementation and the number of the others, and the text follows. "" to list all pairs.
     """
     implementations = [row.implementation for row in comparison.rows]
     libraries = [each.library for each in implementations]
@@ -222,7 +247,10 @@ def verdict_groups(comparison: Comparison, rest: str = "") -> list[str]:
 
 
 def _short_clause(name: str, worse: dict[tuple[str, str], list[str]], largest_first: Sequence[tuple[str, str]]) -> str:
-    """Return "a than b", or "a than b (with 0.1 times the queries) and 3 others". a and b differ most."""
+    """Return a text about a weaker implementation: "a than b", or "a than b (with 0.1 times the queries) and 3 others".
+
+    The implementation b is the one that differs most from a.
+    """
     clauses = [clause for clause in largest_first if clause[0] == name]
     others = [other for clause in clauses for other in worse[clause]]
     more = f" and {counted(len(others) - 1, 'other')}" if len(others) > 1 else ""
@@ -230,7 +258,7 @@ def _short_clause(name: str, worse: dict[tuple[str, str], list[str]], largest_fi
 
 
 def _with_one_of_identical(edges: Sequence[tuple[str, str]], same: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Let the first of several identical implementations stand for them, where all of them are in such pairs."""
+    """Replace identical implementations in pairs by the first of them, if all of them are in such pairs."""
     order = list(dict.fromkeys(name for edge in (*same, *edges) for name in edge))
     classes = {name: {name} for name in order}
     for a, b in same:
@@ -245,7 +273,7 @@ def _with_one_of_identical(edges: Sequence[tuple[str, str]], same: Sequence[tupl
 
 
 def _cover(edges: Sequence[tuple[str, str]]) -> list[str]:
-    """Summarise pairs in few lists: groups in which every two form a pair, or one name with its partners."""
+    """Summarise pairs in few texts: names of which every two form a pair, or a name with its partners ("a / b, c")."""
     left, texts = dict.fromkeys(edges), []
     while left:
         partners: dict[str, list[str]] = {}
@@ -270,7 +298,7 @@ def _as_met(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> list[str]
 
 
 def success_metric(threat_model: ThreatModel) -> str:
-    """Return the success metric: "MR" (misclassification), or for targeted attacks "TAS" (target predicted)."""
+    """Return the symbol of the success metric: "MR" (misclassification), or "TAS" (target predicted) if targeted."""
     return "TAS" if threat_model.targeted else "MR"
 
 
@@ -299,34 +327,36 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     eot: int | None = None,
     progress: Callable[[str, int], object] | None = None,
 ) -> Comparison:
-    """Run every implementation of an attack and compare every two by their paired outcomes.
+    """Run every implementation of an attack, and compare every two of them image by image.
 
     Args:
-        attack: name of the canonical attack, a user's attack or "path/to/file.py:NAME", or a search, "best(pgd)",
-            "at-saturation(foolbox:pgd)".
+        attack: name of a canonical attack ("pgd"), a user's attack or its file ("path/to/file.py:NAME"), or a search
+            ("best(pgd)", "at-saturation(foolbox:pgd)").
         classifier: model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, shape (N,).
         threat_model: norm, epsilon, targeted.
-        parameters: canonical parameters for every library; they override the attack's matched ones. A library that does
-            not support one runs without it, and its result lists it.
-        rows: implementations and searches over them (`search_rows`). None for all shipped ones that support the norm.
-        defaults: whether to use each library's defaults and pass only `parameters`.
+        parameters: canonical parameters for every library. They override the matched parameters of the attack. If a
+            library does not support a parameter, it runs without this parameter, and its result lists it.
+        rows: implementations, or searches over implementations (`search_rows`). None for all implementations of
+            davylamp that support the norm.
+        defaults: whether to use the default parameters of each library and pass only `parameters`.
         target: "second-likely", "least-likely", "random" or a class number, for a targeted threat model.
         seed: random seed.
-        judge_samples: number of samples of a randomised model, as for `run_attack`.
-        eot: number of samples whose mean the attacks see, as for `run_attack`.
-        progress: called with an implementation's name and the number of images just finished.
+        judge_samples: number of samples on which a random model is judged, as for `run_attack`.
+        eot: number of samples of a random model that the attacks average, as for `run_attack`.
+        progress: called with the name of an implementation and the number of images that were just finished.
 
     Returns:
         Results in the order of the libraries, and a verdict for every two implementations that ran or failed.
 
     Raises:
-        UnknownName: If there is no such attack or parameter.
-        Unsupported: If no implementation supports the norm or a given parameter.
-        InvalidInput: If an argument has a wrong value.
-        ModelFailed: If the model fails on the clean images.
-        KeyboardInterrupt: If the user interrupts it; its argument is the comparison of those that finished, if any did.
+        UnknownName: if there is no such attack or parameter.
+        Unsupported: if no implementation supports the norm or a given parameter.
+        InvalidInput: if an argument has a wrong value.
+        ModelFailed: if the model fails on the clean images.
+        KeyboardInterrupt: if the user interrupts the call. If implementations have finished, its argument is their
+            `Comparison`.
     """
     chosen = list(rows) if rows is not None else _implementations_of(attack)
     attack = attack if isinstance(attack, str) else chosen[0].attack
@@ -385,7 +415,10 @@ def _implementations_of(attack: Any) -> list[Implementation]:
 def _line(
     row: Implementation, norm: Norm, inputs: Tensor, shared: Mapping[str, Any], run: Callable[..., AttackResult]
 ) -> ImplementationResult:
-    """Run an implementation with the `shared` parameters that it supports; if it fails, return its error."""
+    """Run an implementation with those of the `shared` parameters that it supports.
+
+    If it fails, the result has the error.
+    """
     parameters = {name: value for name, value in shared.items() if accepts_parameter(row, name)}
     left_out = tuple(name for name in shared if name not in parameters)
     findings = known_issues_of(row, norm)
@@ -398,21 +431,24 @@ def _line(
 
 
 def matched_parameters(attack: str, threat_model: ThreatModel, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters for every library: the attack's matched ones, overridden by `given`."""
+    """Return the parameters for every library: the matched parameters of an attack, overridden by `given`.
+
+    A relative step size is resolved at the radius.
+    """
     return resolve_step_size(shared_parameters(attack, given, defaults=False), threat_model.epsilon)
 
 
 def shared_parameters(attack: str, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
-    """Return the matched parameters of an attack and the `given` ones; with `defaults`, only the given ones.
+    """Return the matched parameters of an attack, overridden by `given`. With `defaults`, return only `given`.
 
-    A relative step size stays relative.
+    A relative step size is not resolved.
     """
     name = attack_inside(attack)
     return {**(ATTACKS[name].matched if name in ATTACKS and not defaults else {}), **given}
 
 
 def contender(row: ImplementationResult) -> AttackResultSummary:
-    """Convert to the type that `judge_comparison` compares."""
+    """Convert the result of an implementation to an `AttackResultSummary`, which `judge_comparison` compares."""
     if row.result is None:
         return AttackResultSummary(
             row.implementation.name, reason=row.error, crashed=bool(row.error) and not row.excused
@@ -423,9 +459,9 @@ def contender(row: ImplementationResult) -> AttackResultSummary:
 def measure(result: AttackResult, inputs: Tensor) -> dict[str, Any]:
     """Compute the rates and distances of one implementation.
 
-    Rates are over all attacked images: invalid results lower both the fooled and the robust rate. The upper bound of
-    the interval of the fooled rate (`success_metric`) counts them as fooled, except those that are the library's
-    fault. Distances are over the successes; NaN without any.
+    Rates are over all attacked images: an invalid result counts neither as fooled nor as robust. The upper bound of the
+    interval of the fooled rate (`success_metric`) counts invalid results as fooled, except those that are the library's
+    fault. Distances are over the successes, and NaN without successes.
 
     Args:
         result: result of the implementation.

@@ -1,4 +1,4 @@
-"""Radius searches in a comparison: `best(foolbox:pgd)`, `best(A,B)`, `at-saturation(foolbox:pgd)`."""
+"""Searches in a comparison: `best(foolbox:pgd)`, `best(A,B)`, `at-saturation(foolbox:pgd)`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -21,11 +21,11 @@ _ALONE = Single("")  # placeholder: dataclass fields after inherited ones need a
 
 @dataclass(frozen=True)
 class SearchImplementation(Implementation):
-    """A search over the radius that acts as an implementation, with the norms and parameters of its implementations.
+    """A search that can be compared like an implementation. It has the norms and parameters of the attacks inside it.
 
     Args:
-        search: search over the radius.
-        inner: implementations inside it.
+        search: the search.
+        inner: the implementation inside the search, or one that represents all attacks of the search.
     """
 
     search: Search = _ALONE
@@ -33,41 +33,45 @@ class SearchImplementation(Implementation):
 
     @property
     def name(self) -> str:
-        """Name in evaluations: "best(foolbox:pgd)"."""
+        """Name of the search: "best(foolbox:pgd)"."""
         return self.search.name
 
     @property
     def around(self) -> Implementation:
-        """The implementation inside the search."""
+        """The implementation inside the search.
+
+        Raises:
+            InvalidInput: if there is none.
+        """
         if self.inner is None:
-            raise InvalidInput(f"expected an implementation inside {self.search.name}, got none")
+            raise InvalidInput(f"expected an implementation inside the search {self.search.name}, got none")
         return self.inner
 
     @property
     def is_portfolio(self) -> bool:
-        """Whether the search combines several attacks, which then choose their own parameters."""
+        """Whether the search combines several attacks. Such a search chooses the parameters of its attacks."""
         return self.search.is_portfolio
 
 
 def is_search(attack: Any) -> bool:
-    """Whether a name is that of a search: "best", "best(foolbox:pgd)", "at-saturation(pgd)"."""
+    """Whether a name denotes a search: "best", "best(foolbox:pgd)", "at-saturation(pgd)"."""
     return isinstance(attack, str) and (attack == "best" or parse_search(attack).kind is not None)
 
 
 def search_rows(
     attack: str, norm: Any = None, libraries: Sequence[str] = (), *, fixed: bool = False
 ) -> list[Implementation]:
-    """Return the implementations of a search: a single one, or for `best(pgd)` one for each library that has PGD.
+    """Return the implementations of a search: for `best(pgd)`, one for each library that has PGD; otherwise only one.
 
     Args:
-        attack: "best(foolbox:pgd)", "best(A,B)", "best", "at-saturation(pgd)".
-        norm: required norm; None for any norm. `best(auto)` chooses its attacks for this norm, or for linf without one.
-        libraries: libraries to use; empty for all.
+        attack: "best(foolbox:pgd)", "best(A,B)", "best" or "at-saturation(pgd)".
+        norm: required norm. None for any norm. `best(auto)` chooses its attacks for this norm, or for linf without one.
+        libraries: names of the libraries to use; empty for all.
         fixed: whether to include fixed variants.
 
     Raises:
-        UnknownName, InvalidInput, Unsupported: As for `rows_of`. Unsupported for a minimum-norm attack, which has no
-            radius.
+        UnknownName, InvalidInput: the errors of `rows_of`.
+        Unsupported: the errors of `rows_of`, and for a minimum-norm attack, which has no radius to search.
     """
     choice = AttackChoice(attack, norm)
     search = parse_search(choice.attack)
@@ -84,9 +88,9 @@ def _search_row(search: Search, row: Implementation) -> SearchImplementation:
 
 
 def attack_inside(search: str) -> str:
-    """Return the attack inside a search: "pgd" for "best(foolbox:pgd)", "" if there are several.
+    """Return the name of the attack inside a search: "pgd" for "best(foolbox:pgd)", "" if there are several attacks.
 
-    Names that are not searches are returned unchanged.
+    A name that is not a search is returned unchanged.
     """
     known = parse_search(search)
     if not is_search(search):
@@ -95,13 +99,13 @@ def attack_inside(search: str) -> str:
 
 
 def parameters_of_search(row: SearchImplementation, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
-    """Return the parameters with which an evaluation runs a search. A relative step size is resolved at each radius.
+    """Return the parameters with which a search runs. A relative step size is resolved by the search at each radius.
 
     Args:
-        row: search. A search with several attacks chooses its own parameters.
-        given: parameters given by the user.
-        defaults: whether the attack keeps its library's defaults. Otherwise it gets the parameters that are the same
-            in all libraries.
+        row: the search. A search with several attacks chooses its own parameters.
+        given: canonical parameters that the user chose.
+        defaults: whether the attack keeps the default parameters of its library. If False, the attack gets matched
+            parameters, which are the same in all libraries.
     """
     return row.search.complete_parameters(row, given, defaults=defaults)
 
@@ -109,11 +113,15 @@ def parameters_of_search(row: SearchImplementation, given: Mapping[str, Any], *,
 def check_searches(
     rows: Sequence[Implementation], threat_model: ThreatModel, given: Mapping[str, Any], *, defaults: bool
 ) -> None:
-    """Raise an error for a search that cannot run on any image, before anything is computed.
+    """Raise an error if no search in a comparison can run, before anything is computed.
+
+    Other implementations are ignored.
+
+    `given` and `defaults` have the same meaning as for `parameters_of_search`.
 
     Raises:
-        Unsupported: For minimum-norm or universal attacks, a threat model without a radius, or an unsupported request.
-        InvalidInput: If a parameter has a wrong value.
+        Unsupported: if no search supports the settings, for example because its attack is a minimum-norm attack.
+        InvalidInput: if a parameter has a wrong value.
     """
     refusals: list[Unsupported] = []
     searches = [row for row in rows if isinstance(row, SearchImplementation) and threat_model.norm in row.classes]
@@ -135,11 +143,11 @@ def _check_one(
 
 
 def passes_of_row(row: Implementation, given: Mapping[str, Any], norm: str) -> float:
-    """Estimate the model passes per image that an implementation needs, before any measurement.
+    """Estimate the passes per image of an implementation or a search, before anything is run.
 
     Args:
-        row: implementation or search.
-        given: parameters given by the user.
+        row: the implementation or search.
+        given: canonical parameters that the user chose.
         norm: norm of the threat model.
     """
     if not isinstance(row, SearchImplementation):
@@ -163,7 +171,7 @@ def run_search(
     """Run a search with the arguments of `run_attack`. The result has the name of the search.
 
     Raises:
-        DavylampError: Any error of the search.
+        DavylampError: any error of the search.
     """
     with sampling_context(classifier, draws=judge_samples, eot=eot):
         return row.search.run(row.around, classifier, inputs, labels, threat_model, **options)

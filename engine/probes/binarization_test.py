@@ -1,9 +1,9 @@
 """Tests an attack on a model with a planted adversarial example (binarization test, Zimmermann et al. 2022).
 
 For each image, the last linear layer is replaced by a binary classifier that is linear in the same features. Its class
-"inner" contains the image and random points well within the radius, and "planted" one random point on the ball's
-boundary. An adversarial example is thus known to exist. If the attack misses it, the attack's failure on the original
-model does not show robustness.
+"inner" contains the image and random points well within the radius. Its class "planted" contains one random point on
+the boundary of the ball. An adversarial example is thus known to exist. If the attack misses this example, the failure
+of the attack on the original model does not show robustness.
 
 Departures from the authors' code: There are 32 inner points and few images, because the test runs alongside an
 evaluation. The binary classifier is the least-squares interpolation of the features (a closed form, exact with more
@@ -33,11 +33,11 @@ _FEWEST_FEATURES = 8
 
 
 class BinarizedClassifier(nn.Module):
-    """A classifier whose last linear layer is replaced by a binary one, with the classes inner (0) and planted (1).
+    """A model whose last linear layer is replaced by a binary one, with the classes inner (0) and planted (1).
 
     Args:
         classifier: model for images in [0, 1].
-        layer: its last linear layer, whose input is the features.
+        layer: last linear layer of the model. Its inputs are the features.
         weight: weight of the binary layer, shape (D,).
         bias: bias of the binary layer.
     """
@@ -50,32 +50,38 @@ class BinarizedClassifier(nn.Module):
         self.register_buffer("weight", weight)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return logits of both classes, (N, 2): -0.05 and 0.05 at the planted point, 0.95 and -0.95 inside."""
+        """Return the logits of the classes inner and planted, (N, 2).
+
+        The logits are -0.05 and 0.05 at the planted point, and 0.95 and -0.95 at the inner points.
+        """
         score = read_features(self.classifier, self.layer, inputs) @ self.weight + self.bias
         return torch.stack([-score / 2, score / 2], 1)
 
 
 def last_linear_layer(classifier: Classifier) -> nn.Linear:
-    """Return the last linear layer, whose outputs must be the classes.
+    """Return the last linear layer of a model. Its outputs must be the classes.
 
     Raises:
-        Unsupported: If there is no such layer, or it has too few input features.
+        Unsupported: if there is no such layer, or the layer has too few input features.
     """
     if runs_in_process(classifier):
         raise Unsupported("the model's layers are in a separate process; use --isolate no")
     layers = [part for part in classifier.modules() if isinstance(part, nn.Linear)]
     if not layers or layers[-1].out_features != classifier.num_classes:
-        raise Unsupported("the model does not end in a linear layer that could be replaced")
+        raise Unsupported("the last layer of the model is not a linear layer with an output for each class")
     if layers[-1].in_features < _FEWEST_FEATURES:
-        raise Unsupported(f"the last layer has {layers[-1].in_features} features, too few to plant an example")
+        raise Unsupported(
+            f"the last layer has {layers[-1].in_features} input features; "
+            f"the binarization test needs at least {_FEWEST_FEATURES}"
+        )
     return layers[-1]
 
 
 def read_features(classifier: Classifier, layer: nn.Linear, inputs: Tensor) -> Tensor:
-    """Return the inputs of a layer, float32, shape (N, D).
+    """Return the features of images, which are the inputs of a layer: float32, shape (N, D).
 
     Raises:
-        Unsupported: If the layer's input is not one vector for each image.
+        Unsupported: if the layer's input is not one vector for each image.
     """
     seen: list[Tensor] = []
     hook = layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
@@ -85,29 +91,34 @@ def read_features(classifier: Classifier, layer: nn.Linear, inputs: Tensor) -> T
         hook.remove()
     if not seen or seen[-1].shape != (len(inputs), layer.in_features):
         got = tuple(seen[-1].shape) if seen else "nothing"
-        raise Unsupported(f"expected features of shape ({len(inputs)}, {layer.in_features}), got {got}")
+        raise Unsupported(
+            f"expected the inputs of the last layer with shape ({len(inputs)}, {layer.in_features}), got {got}"
+        )
     return seen[-1].float()
 
 
 def plant_adversarial_example(
     classifier: Classifier, image: Tensor, norm: Norm, radius: float, seed: int
 ) -> dict[str, Any]:
-    """Build a binary model around one image with a known adversarial example.
+    """Build a binary model around one image, for which an adversarial example is known.
 
     Args:
-        classifier: model.
+        classifier: the model.
         image: image in [0, 1], shape (C, H, W).
         norm: norm of the ball.
         radius: radius of the ball.
         seed: random seed of all random points.
 
     Returns:
-        "classifier": the binary classifier. "example": the planted point, (C, H, W). "separable": whether the
-        classifier separates the planted point from the inner points. "easy": whether random points are also classified
-        as planted.
+        A dict:
+
+        - "classifier": the binary model.
+        - "example": the planted point, (C, H, W).
+        - "separable": whether the binary model separates the planted point from the inner points.
+        - "easy": whether random points are also classified as planted, so that finding the example shows nothing.
 
     Raises:
-        Unsupported: If the model has no suitable last layer.
+        Unsupported: if the model has no suitable last layer.
     """
     layer = last_linear_layer(classifier)
     generator = torch.Generator().manual_seed(seed)
@@ -131,7 +142,10 @@ def plant_adversarial_example(
 
 
 def _interpolate(features: Tensor) -> tuple[Tensor, float]:
-    """Return a minimum-norm linear function: -1 on all rows except the last, 1 on the last row, minus CLOSENESS."""
+    """Return weight and bias of the binary layer for rows of features (n, D), of which the last is the planted point.
+
+    The linear function of minimum norm that is -1 at the other rows and 1 at the last row is shifted down by CLOSENESS.
+    """
     points = features.double().cpu()
     centre = points[:-1].mean(0)
     wanted = torch.cat([torch.zeros(len(points) - 1), torch.full((1,), 2.0)]).double()
@@ -144,17 +158,17 @@ def random_points(
 ) -> Tensor:
     """Return random images in [0, 1] at a given distance from an image.
 
-    Before clipping to [0, 1], the distance equals the radius. For linf, the points are uniform in the cube with one
-    component at its face (in the corners all components). For l2 the direction is random. For l1 the points are uniform
-    on the sphere, from a Laplace distribution. For l0, `radius` random components have random values.
+    Clipping to [0, 1] can make the distance smaller. For linf, the points are uniform on the surface of the cube: one
+    component is at a face (with `corners`, all components). For l2, the direction is random. For l1, the points are
+    uniform on the sphere, from a Laplace distribution. For l0, `radius` random components get random values.
 
     Args:
         image: shape (C, H, W).
         norm: linf, l2, l1 or l0.
-        radius: distance.
-        count: number of images.
+        radius: the distance.
+        count: number of points.
         generator: random generator on the CPU.
-        corners: for linf, whether every component is at the face of the cube.
+        corners: whether to use only the corners of the cube, for linf.
 
     Returns:
         Shape (count, C, H, W), on the device of the image.

@@ -1,7 +1,7 @@
-"""Detects whether images are changed in transport to a remote model: rounded to 8 bits, or compressed as JPEG.
+"""Detects whether images are changed on their way to a remote model: rounded to 8 bits, or compressed as JPEG.
 
-If a change (such as rounding) does not affect the output, but a random change of the same size does, the transport
-already makes this change.
+If a change (such as rounding) has no effect on the outputs, but a random change of the same size has, then the images
+are already changed in this way before they reach the model.
 """
 
 import io
@@ -21,18 +21,18 @@ _GRID = 1 / 255
 
 
 def probe_transport(classifier: Classifier, inputs: Tensor) -> dict[str, Any]:
-    """Measure how much outputs change under each change of the images, and under a random change of the same size.
+    """Measure how much the outputs of a remote model differ after changes of the images, and after random changes.
 
-    This takes 27 queries: each of 3 images is queried unchanged, after 4 changes, and after 4 random changes of the
-    same sizes.
+    Each random change has the same size as the change with which it is compared. The probe takes 27 queries: each of 3
+    images is queried unchanged, after 4 changes, and after 4 random changes.
 
     Args:
         classifier: remote model.
         inputs: clean images in [0, 1], shape (N, C, H, W).
 
     Returns:
-        "images", the number of images, and "moved": by name of the change, the median over images of the largest output
-        difference, for the change and for the random one.
+        "images": the number of images. "moved": for each change, by name, two numbers: the largest difference of an
+        output (median over the images) after the change, and after the random change.
     """
     generator = torch.Generator().manual_seed(0)
     few = inputs[:IMAGES]

@@ -1,4 +1,4 @@
-"""Probes of a run on a few images: more steps, no bound, random noise, and planted examples."""
+"""Probes of an attack run on a few images: more steps, a very large radius, random noise, and planted examples."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -28,8 +28,8 @@ MOST_QUERIES = 2000  # most passes per image of one extra run
 def probe_cell(cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: Tensor, *, images: int = IMAGES) -> Any:
     """Run the probes that some failure indicators of a run need.
 
-    The probes use the first images that the classifier classifies correctly. A radius search is probed as its
-    fixed-budget attack.
+    The probes use the first images that the classifier classifies correctly. For a radius search, the attack inside the
+    search is probed.
 
     - "more-steps": the attack with four times the steps and, if limited, four times `max_queries`.
     - "unbounded": the attack at a radius at which every image can be made uniformly grey (linf 0.5 and the equivalent
@@ -37,8 +37,8 @@ def probe_cell(cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: 
     - "random-noise": ten random perturbations at the run's radius.
     - "active-test": the binarization test.
 
-    If the run has no radius, "random-noise" and "active-test" use the median distance of the attack's examples, or the
-    customary radius if there are no examples.
+    If the run has no radius, "random-noise" and "active-test" use the median distance of the attack's examples. Without
+    examples, they use the customary radius (`default_epsilon`).
 
     Args:
         cell: attack run.
@@ -48,20 +48,23 @@ def probe_cell(cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: 
         images: number of images to attack.
 
     Returns:
-        JSON types. "images" are indices in the data, "epsilon" is the radius of the probed attack, and "base" has
-        "fooled" and "distances" of the unchanged attack. For each probe, there is a dict with "reason" (why it could
-        not be run, or "") and its numbers.
+        JSON types:
+
+        - "images": indices of the images in the data.
+        - "epsilon": radius of the probed attack.
+        - "base": indices of the images that the unchanged attack fools ("fooled"), and their "distances".
+        - for each probe, by name: its numbers, and "reason", which explains why it could not be run ("" if it was run).
 
     Raises:
-        InvalidInput: If no image is classified correctly, or `images` < 1.
-        DavylampError: If the unchanged attack fails.
+        InvalidInput: if no image is classified correctly, or `images` < 1.
+        DavylampError: if the unchanged attack fails.
     """
     if images < 1:
         raise InvalidInput(f"expected images >= 1, got {images}")
     few, right = inputs[: 8 * images], labels[: 8 * images].to(inputs.device)
     rows = (clean_logits(classifier, few, right).argmax(1) == right).nonzero()[:images, 0]
     if not len(rows):
-        raise InvalidInput(f"expected images that the model classifies correctly, got none among the first {len(few)}")
+        raise InvalidInput(f"expected images that the model classifies correctly: none of the first {len(few)} is")
     return _CellProbe(_fixed(cell, inputs[0].numel()), classifier, few[rows], right[rows], rows.tolist()).run()
 
 
@@ -96,7 +99,7 @@ class _CellProbe:
         row, settings = self.cell.row, dict(self.cell.parameters)
         steps = settings.get("steps") or library_defaults(row, self.cell.threat_model.norm).get("steps")
         if not accepts_parameter(row, "steps") or not isinstance(steps, int):
-            raise Unsupported("the attack has no number of steps to increase")
+            raise Unsupported("the number of steps of the attack is unknown, so it cannot be increased")
         self.check_cost(TIMES)
         settings |= {name: TIMES * settings[name] for name in ("max_queries",) if name in settings} | {
             "steps": TIMES * steps
@@ -159,8 +162,8 @@ class _CellProbe:
             places["planted"].append(place)
             places["found"] += [place] if bool(result.success[0]) else []
         if not places["planted"]:
-            lost = f"{len(places['not separable'])} not separable, {len(places['easy'])} found by random noise"
-            raise Unsupported(f"no example could be planted: {lost}")
+            lost = f"{len(places['not separable'])} are not separable, {len(places['easy'])} are found by random noise"
+            raise Unsupported(f"no planted example is usable for the test: {lost}")
         return {"radius": radius, **places}
 
     def attack(self, cell: AttackRun) -> AttackResult:
@@ -181,12 +184,16 @@ class _CellProbe:
     def check_cost(self, times: int) -> None:
         if times * self.queries > MOST_QUERIES:
             raise Unsupported(
-                f"about {times * self.queries:.0f} passes per image, more than the limit of {MOST_QUERIES}"
+                f"it needs about {times * self.queries:.0f} passes per image, more than the limit of {MOST_QUERIES}"
             )
 
 
 def largest_radius(threat_model: ThreatModel, components: int) -> float:
-    """Return a radius at which every image can be made uniformly grey; for l0, the number of components."""
+    """Return the radius at which every image can be made uniformly grey; for l0, the number of components.
+
+    Raises:
+        Unsupported: for a norm without radii.
+    """
     sizes = {"linf": 0.5, "l2": 0.5 * components**0.5, "l1": 0.5 * components, "l0": float(components)}
     if threat_model.norm not in sizes:
         raise Unsupported(f"a {threat_model.norm} threat model has no radius")
@@ -194,7 +201,10 @@ def largest_radius(threat_model: ThreatModel, components: int) -> float:
 
 
 def _fixed(cell: AttackRun, components: int) -> AttackRun:
-    """Return the fixed-budget run inside a radius search, at its radius or the customary one; other runs unchanged."""
+    """Return the fixed-budget run inside a radius search, at the radius of the run or the customary radius.
+
+    Other runs are returned unchanged.
+    """
     if cell.search.is_portfolio or not cell.search.searches_radius:
         return cell
     epsilon = cell.threat_model.epsilon or default_epsilon(cell.threat_model.norm, components)

@@ -1,4 +1,4 @@
-"""Probes every model and run of a results folder, after verifying that models and data are unchanged."""
+"""Probes every model and run of a results folder, after verifying that models and images are unchanged."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,14 @@ from .probe_model import probe_model
 
 
 class ProbeSummary(NamedTuple):
-    """Numbers of newly probed and already probed runs, and a note for each run that could not be probed."""
+    """Summary of a call of `probe_folder`.
+
+    Args:
+        done: number of runs for which the call ran probes or tried to.
+        kept: number of runs that had probes before the call.
+        notes: a sentence for each model or run that could not be probed.
+        traffic: usage of model servers.
+    """
 
     done: int
     kept: int
@@ -40,25 +47,26 @@ def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by 
     loading: LoadOptions | None = None,
     progress: Callable[[str, int], object] | None = None,
 ) -> ProbeSummary:
-    """Probe every model and run in a folder that has no probes yet, and store the results for `check_folder`.
+    """Run the probes of every model and run in a folder, and store the results for `check_folder`.
 
-    The call can be interrupted and repeated, and several processes may share a folder.
+    Models and runs that already have probes are skipped. The call can be interrupted and repeated, and several
+    processes may share a folder.
 
     Args:
-        folder: results folder, or its results.
-        models: classifiers by name, instead of loading them.
-        data: images, instead of loading them.
-        only: names of models. None for all.
+        folder: path of a results folder, or its `Results`.
+        models: classifiers by name. Models that are missing here are loaded by name.
+        data: the images. None to load them by name.
+        only: names of the models to probe. None for all.
         device: device of the computation.
         images: number of images for each run.
-        loading: options for loading models by name. None to load them in this process, with the folder's answer cache
-            for servers.
-        progress: called with a run's attack and 1 when it is finished.
+        loading: options for loading models by name. None to load them in this process; for servers, the folder's answer
+            cache is then used.
+        progress: called with the name of a run's attack and 1 after each run.
 
     Raises:
-        Unavailable: If there is no such folder, it is empty, or it cannot be written.
-        UnknownName: If a model of `only` is not in the folder.
-        InvalidInput: If `images` < 1.
+        Unavailable: if there is no such folder, it is empty, or it cannot be written.
+        UnknownName: if a model of `only` is not in the folder.
+        InvalidInput: if `images` < 1.
     """
     if images < 1:
         raise InvalidInput(f"expected images >= 1, got {images}")
@@ -99,7 +107,7 @@ def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by 
 
 
 def _probe_subject(outcomes: Results, subject: ModelOnData, classifier: Classifier, data: Data) -> None:
-    """Probe a model whose clean predictions were stored without probes, by an earlier version of davylamp."""
+    """Probe a model if its clean predictions were stored without probes, as by earlier versions of davylamp."""
     if _lacks_probes(outcomes, subject):
         logits = outcomes.clean[subject.key].logits
         probes = probe_model(classifier, data.inputs.to(classifier.device), data.labels, logits)
@@ -108,10 +116,10 @@ def _probe_subject(outcomes: Results, subject: ModelOnData, classifier: Classifi
 
 
 def _probe(store: ResultsStore, cell: AttackRun, classifier: Classifier, data: Data, images: int) -> Iterator[str]:
-    """Probe a run and store the results. Yield a note if that fails."""
+    """Probe a run and store the results. Yield a note if the run could not be probed."""
     lock = store.claim(f"checks-{cell.key}")
     if lock is None:
-        yield f"{cell.attack} on {cell.subject.model}: a different process is probing it"
+        yield f"{cell.attack} on {cell.subject.model}: a different process is probing this run"
         return
     try:
         inputs = data.inputs.to(classifier.device)
@@ -127,7 +135,10 @@ def _probe(store: ResultsStore, cell: AttackRun, classifier: Classifier, data: D
 
 
 def _is_probed(store: ResultsStore, key: str, images: int, *, apart: bool) -> bool:
-    """Whether a run has probes on at least `images` images, including probes of layers if layers are accessible."""
+    """Whether a run has probes on at least `images` images.
+
+    If the layers of the model are accessible (`apart` is False), probes without access to the layers do not count.
+    """
     try:
         meta = store.read("checks", key).meta
         return meta["asked"] >= images and (apart or not meta.get("apart"))
@@ -146,4 +157,4 @@ def _lacks_probes(outcomes: Results, subject: ModelOnData) -> bool:
 
 
 def _ignore(_: str, __: int) -> None:
-    """Ignore the progress of a probe."""
+    """Ignore the progress, if the caller gave no callback."""

@@ -1,4 +1,4 @@
-"""Checks, in a few passes, the assumptions that attacks make about a model."""
+"""Probes of a model: measures, in a few passes, whether the assumptions that attacks make about the model hold."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -27,19 +27,20 @@ _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Any]:
-    """Run the probes that the failure indicators of a model need. Images are identified by index.
+    """Run the probes that the failure indicators of a model need. Results refer to images by index.
 
-    Torch's random state is preserved.
+    The random state of torch is preserved.
 
     Args:
-        classifier: model.
+        classifier: the model.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, shape (N,).
         logits: logits of these images, shape (N, K).
 
     Returns:
         JSON types by indicator: "eval-mode", "deterministic", "zero-epsilon", "logits", "gradients", "normalisation",
-        and for a remote model "transport". Errors of the model are stored under "error".
+        and for a remote model "transport". If the model raises an error in a probe, its result is the text under
+        "error".
     """
     few, few_labels = inputs[:IMAGES], labels[:IMAGES].to(inputs.device)
     declared = {"random": True} if classifier.random else {}
@@ -83,7 +84,7 @@ def _of_remote(
     logits: Tensor,
     questions: Mapping[str, Callable[[], dict[str, Any]]],
 ) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Run the probes of a remote model: on fewer images, and including transport.
+    """Return the probes of a remote model: on fewer images, and with the probe "transport".
 
     The queries bypass the answer cache. Outputs that differ from `logits` therefore mean that the server has changed.
     """
@@ -110,7 +111,7 @@ def _of_remote(
 
 
 def probe_mode(classifier: Classifier) -> dict[str, Any]:
-    """Return the layers that remain in training mode, or use batch statistics, after `eval()`."""
+    """Return the names of the layers that remain in training mode, or use batch statistics, after `eval()`."""
     classifier.eval()
     layers = list(classifier.model.named_modules())
     return {
@@ -121,7 +122,7 @@ def probe_mode(classifier: Classifier) -> dict[str, Any]:
 
 
 def probe_outputs(logits: Tensor) -> dict[str, Any]:
-    """Describe whether the outputs are probably not logits, but, for example, probabilities."""
+    """Return the range of the outputs, and whether they look like (log-)probabilities instead of logits."""
     flat = logits.detach().float().cpu()
     sums = flat.logsumexp(1)
     return {
@@ -134,7 +135,12 @@ def probe_outputs(logits: Tensor) -> dict[str, Any]:
 
 
 def probe_gradients(classifier: Classifier, inputs: Tensor, labels: Tensor) -> dict[str, Any]:
-    """Describe the gradient of the cross-entropy with respect to each image: zero, non-finite, or equal for all."""
+    """Compute the gradient of the cross-entropy for each image, and describe which gradients are unusable.
+
+    Returns:
+        JSON types: indices of images with a zero ("zero") or non-finite gradient ("not_finite"), whether the gradient
+        is equal for different images ("constant"), and the reason if there are no gradients ("unavailable", "none").
+    """
     answer: dict[str, Any] = {"images": len(inputs), "unavailable": "", "zero": [], "not_finite": [], "constant": False}
     if not has_gradients(classifier, inputs):
         return {**answer, "none": "labels only" if classifier.outputs == "labels" else "none"}
@@ -155,12 +161,11 @@ def probe_gradients(classifier: Classifier, inputs: Tensor, labels: Tensor) -> d
 
 
 def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Any]:
-    """Return the accuracy as configured, and under other common normalisations.
+    """Return the accuracy with the configured normalisation of the inputs, and with other common normalisations.
 
-    Other normalisations are tried only if enough images are misclassified for a significant improvement. If another
-    normalisation is better by a paired exact test, the configured normalisation is wrong. To save passes, correctly
-    classified images are queried only if a normalisation corrects enough misclassified images for a significant
-    improvement.
+    If a different normalisation is better by an exact paired test, the configured normalisation is wrong. To save
+    passes, other normalisations are tried only if enough images are misclassified for a significant improvement.
+    Correctly classified images are queried only if a normalisation corrects enough of the misclassified images.
     """
     logits, labels = logits[: len(inputs)].cpu(), labels.cpu()
     hits = (logits.argmax(1) == labels) & logits.isfinite().all(1)
@@ -186,12 +191,15 @@ def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, 
 
 
 def _may_be_better(corrected: int, tried: int) -> bool:
-    """Whether correcting `corrected` of `tried` wrong images, without any new error, would be significant."""
+    """Whether an improvement is significant if `corrected` images become correct and none becomes wrong.
+
+    `tried` is the number of normalisations that are tried, for Bonferroni's correction.
+    """
     return 2 * 0.5**corrected * tried < SIGNIFICANT
 
 
 def _hits_of(classifier: Classifier, changed: Tensor, labels: Tensor, chosen: Tensor) -> Tensor:
-    """Return which selected images are classified correctly when the inputs have a different normalisation."""
+    """Return whether the model classifies each selected image correctly, with inputs in a different normalisation."""
     images = changed[chosen.to(changed.device)]
     if not len(images):
         return chosen[chosen]
@@ -202,7 +210,7 @@ def _hits_of(classifier: Classifier, changed: Tensor, labels: Tensor, chosen: Te
 
 
 def _other_normalisations(classifier: Classifier, inputs: Tensor) -> dict[str, Tensor]:
-    """Return the inputs under each common normalisation except the configured one, by name of the normalisation."""
+    """Return the inputs in each common normalisation except the configured one, by name of the normalisation."""
     pixels = inputs.to(classifier.anchor)
     given = pixels
     if classifier.mean is not None and classifier.std is not None:
@@ -216,7 +224,7 @@ def _other_normalisations(classifier: Classifier, inputs: Tensor) -> dict[str, T
 
 
 def _gives(classifier: Classifier) -> dict[str, str]:
-    """Return the output format; "" for logits."""
+    """Return the output format of the model for the probe "logits"; empty for logits."""
     return {} if classifier.outputs in (None, "logits") else {"gives": classifier.outputs}
 
 

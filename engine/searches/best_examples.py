@@ -1,4 +1,4 @@
-"""The nearest adversarial example of each image over several runs, with total cost and distance curves."""
+"""Keeps the nearest adversarial example of each image over several runs, with the total cost and distance curves."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,13 +21,13 @@ _DEEPEST = 0.1  # searched proportion of the line
 
 
 def copy_examples(total: AttackResult, rows: Tensor, result: AttackResult, better: Tensor) -> None:
-    """Copy the examples of some images from one result into a result on more images, in place.
+    """Copy the examples of some images from one result into a result with more images, in place.
 
     Args:
         total: result that is changed.
         rows: indices in `total` of the images of `result`, shape (n,).
-        result: result on these `n` images.
-        better: which examples to copy, shape (n,) bool.
+        result: result on these n images.
+        better: whether to copy the example of each image, shape (n,) bool.
     """
     pairs = [(getattr(total, name), getattr(result, name)) for name in _OF_AN_EXAMPLE]
     for kept, new in (*pairs, *zip(total.distances, result.distances, strict=True)):
@@ -36,7 +36,10 @@ def copy_examples(total: AttackResult, rows: Tensor, result: AttackResult, bette
 
 
 def add_costs(total: AttackResult, rows: Tensor, result: AttackResult) -> None:
-    """Add the queries and seconds of a result on some images to a result on more images, in place."""
+    """Add the queries and seconds of a result on some images to a result with more images, in place.
+
+    `rows` are the indices of these images in `total`, shape (n,).
+    """
     for name in _QUERIES:
         if (spent := getattr(total, name)) is not None:
             spent[rows] += getattr(result, name)
@@ -46,15 +49,17 @@ def add_costs(total: AttackResult, rows: Tensor, result: AttackResult) -> None:
 class BestExamples:
     """State of a search over several attack runs: the best judged example of each image, and the costs.
 
-    `best` is the best result so far, updated in place. `distance` is the distance of its examples, (N,) float64, inf
-    without an example. `runs` is the number of runs of each image. `winner` is the index of the attack that found each
-    example, -1 without an example. For traced runs, `curves` has a point whenever the judged distance of an image
-    decreases.
-
     Args:
-        best: initial result; its examples count only after a call of `take` with `is_start`.
+        best: initial result. Its examples count only after a call of `take` with `is_start`.
         inputs: clean images, float32, shape (N, C, H, W).
         eight_bit: whether success and distance are measured on 8-bit examples.
+
+    Attributes:
+        best: the best result so far, updated in place.
+        distance: distance of the best examples, (N,) float64; inf without an example.
+        runs: number of runs of each image, (N,).
+        winner: index of the attack that found each example, (N,); -1 without an example.
+        curves: for each image, a point whenever its judged distance decreases. Only traced runs add points.
     """
 
     def __init__(self, best: AttackResult, inputs: Tensor, *, eight_bit: bool):
@@ -71,13 +76,13 @@ class BestExamples:
         return self.best.forwards + self.best.backwards
 
     def take(self, rows: Tensor, result: AttackResult, place: int | Tensor = 0, *, is_start: bool = False) -> Tensor:
-        """Add the cost of a run. Keep its examples that are nearer than the best so far.
+        """Add the cost of a run, and keep the run's examples that are nearer than the best examples so far.
 
         Args:
             rows: indices of the run's images.
             result: result of the run.
-            place: index of the attack in the search, for all images or for each, shape (rows,).
-            is_start: whether it is the initial result, whose cost is already counted.
+            place: index of the attack in the search, for all images or for each image, shape (rows,).
+            is_start: True for the initial result, whose cost is already counted.
 
         Returns:
             Whether the run fooled each image, shape (rows,) bool.
@@ -96,15 +101,17 @@ class BestExamples:
         start: Tensor,
         classifier: Classifier,
     ) -> None:
-        """Add a traced run. A queried point also counts as an example if it is nearer than all returned examples.
+        """Add a run with a trace.
+
+        A point that the attack queried counts as an example if the point is nearer than all returned examples.
 
         Args:
             rows: indices of the run's images.
             result: result of the run.
-            place: index of the attack in the search, for all images or for each, shape (rows,).
+            place: index of the attack in the search, for all images or for each image, shape (rows,).
             trace: trace of the run.
-            start: number of queries of each image before the run, shape (rows,).
-            classifier: the model, for the judge.
+            start: number of queries of each image with which the counts of the trace begin, shape (rows,).
+            classifier: the model, by which the queried points are judged.
         """
         before, earlier = self.distance[rows].clone(), self.queries_used[rows] - start.to(rows)
         places = torch.zeros_like(rows) + place
@@ -126,9 +133,10 @@ class BestExamples:
             self.curves[image] += kept
 
     def trace(self, rows: Tensor) -> Trace:
-        """Return a trace for a run.
+        """Return a new trace for a run on some images.
 
-        It records points nearer than the best so far; with 8-bit examples, all points that fool the model.
+        The trace records queried points that fool the model and are nearer than the best example so far. With 8-bit
+        examples, the trace records all points that fool the model.
         """
         best, targets = self.best, self.best.targets
         below = None if self._pixels else self.distance[rows]
@@ -136,13 +144,13 @@ class BestExamples:
         return Trace(self._inputs[rows], best.labels[rows], aims, best.threat_model.norm, below=below)
 
     def crash(self, rows: Tensor, error: Exception, calls: Sequence[LibraryOutput] = ()) -> None:
-        """Record that a run crashed on all of these images.
+        """Record that a run crashed on all of its images.
 
         Args:
-            rows: indices of the images. A library call may cover only some of them, because fooled images are not
-                restarted.
+            rows: indices of the images.
             error: the error.
-            calls: library calls before the crash, whose queries count.
+            calls: library calls before the crash, whose queries count. A library call may cover only some of the
+                images, because fooled images are not restarted.
         """
         for call in calls:
             if call.rows is not None:
@@ -158,14 +166,14 @@ class BestExamples:
         return replace(self.best, violations=tuple(self._violations), errors=tuple(self._errors))
 
     def finish_within(self, threat_model: ThreatModel) -> AttackResult:
-        """Return the best result so far, with success defined by a threat model that may have a radius."""
+        """Return the best result so far, in which only examples within the radius of a threat model are successes."""
         success = self.best.success & (self.distance <= radius_with_tolerance(threat_model))
         budget = self.distance.masked_fill(~success, torch.inf).where(self.best.attacked, 0.0)
         flags = {"success": success, "success_8bit": self.best.success_8bit & success, "budget": budget}
         return replace(self.finish(), threat_model=threat_model, **flags)
 
     def _judge(self, rows: Tensor, examples: Tensor, classifier: Classifier) -> AttackResult:
-        """Judge points that an attack queried but did not return. Their queries are not counted again."""
+        """Judge points that an attack queried but did not return. The queries of these points are not counted again."""
         best, targets = self.best, self.best.targets
         return run_attack(
             _handing_in(examples),
@@ -180,7 +188,11 @@ class BestExamples:
         )
 
     def _keep_nearer(self, rows: Tensor, result: AttackResult, places: Tensor) -> Tensor:
-        """Keep examples nearer than the best so far. Return whether each image is fooled, shape (rows,) bool."""
+        """Keep the examples that are nearer than the best examples so far.
+
+        Returns:
+            Whether each image is fooled, shape (rows,) bool.
+        """
         hit, distance = result.success, result.distance
         if self._pixels:
             hit = result.success_8bit
@@ -198,13 +210,13 @@ class BestExamples:
         return hit
 
     def _flag(self, image: int, kinds: tuple[str, ...]) -> None:
-        """Add invalid reasons of a run to an image that is not fooled yet."""
+        """Add the invalid reasons of a run to an image that has not been fooled yet."""
         if self.distance[image].isinf():
             self._violations[image] = tuple(dict.fromkeys((*self._violations[image], *kinds)))
 
 
 def line_search_implementation(examples: Tensor, queries: int) -> Implementation:
-    """Build an implementation that bisects the line between each image and its example, with forward passes.
+    """Build an implementation that bisects the line between each clean image and its example, with forward passes.
 
     Args:
         examples: examples of the images, shape (n, C, H, W).
@@ -224,7 +236,7 @@ def line_search_implementation(examples: Tensor, queries: int) -> Implementation
 
 
 def _handing_in(examples: Tensor) -> Implementation:
-    """Build an implementation that returns the given examples without queries."""
+    """Build an implementation that returns the given examples and makes no queries."""
 
     def best(model: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor) -> Tensor:
         del model, inputs, labels

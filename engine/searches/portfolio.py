@@ -46,7 +46,7 @@ _DEFAULTS: Mapping[str, tuple[str, ...]] = {
 
 
 class Portfolio(Search):
-    """`best(A,B,...)`: a joint search by several attacks; `best(auto)`: with attacks that davylamp chooses."""
+    """Portfolio search: `best(A,B,...)` with chosen attacks, or `best(auto)` with attacks that davylamp chooses."""
 
     kind = "best"
     searches_radius = finds_smallest = True
@@ -55,40 +55,41 @@ class Portfolio(Search):
     why_no_surrogate = RadiusSearch.why_no_surrogate
 
     def choose_members(self, norm: str, *, targeted: bool) -> "Portfolio":
-        """Return the attacks of `best(auto)` for the norm, without DeepFool (which cannot be targeted) if targeted.
+        """Return a copy in which "auto" is replaced by the attacks that davylamp chooses for the norm.
+
+        DeepFool is omitted if `targeted`, because it cannot be targeted.
 
         Raises:
-            Unsupported: for a norm without a tested choice.
+            Unsupported: if davylamp has no choice for the norm.
         """
         return Portfolio(",".join(default_names(norm, targeted=targeted))) if self.inside == AUTO else self
 
     def find_row(self) -> Implementation:
-        """Return an implementation that represents all attacks, with their common norms.
+        """Return an implementation that represents all attacks of the search, with their common norms.
 
         Raises:
             InvalidInput: if a name is missing, occurs twice, or is not a `library:attack`.
-            Unsupported: for a user's attack or one perturbation for all images, or without a common norm.
+            Unsupported: if an attack is a user's attack or makes one perturbation for all images, or if the attacks
+                have no norm in common.
             UnknownName: if there is no such attack.
         """
         for name in self.members:
             if ":" not in name or set(name) & set("()"):
-                raise InvalidInput(f"expected best(...) of several attacks as LIBRARY:NAME each, got {name!r}")
+                raise InvalidInput(f"expected every attack in best(...) as LIBRARY:NAME, got {name!r}")
             if is_file_name(name):
                 raise Unsupported(_run_users_attack(name))
         if len(set(self.members)) < len(self.members):
             raise InvalidInput(f"expected different attacks in best(...), got {', '.join(self.members)}")
         rows = [find_implementation(name) for name in self.members]
         if universal := next((row.name for row in rows if row.universal), ""):
-            raise Unsupported(
-                f"{universal} makes one perturbation for all images, so images have no radii of their own"
-            )
+            raise Unsupported(f"{universal} makes one perturbation for all images, so it has no radius for each image")
         joint = joint_row(",".join(self.members), rows, "Best", "minimum-norm")
         if not joint.classes:
             raise Unsupported(f"{', '.join(self.members)} have no norm in common")
         return replace(joint, params={name: name for row in rows for name in row.params if name not in SUPPLIED})
 
     def version(self, row: Implementation) -> str:
-        """Return the version of the search and of every library in it, as text."""
+        """Return the version of the portfolio search and the versions of all libraries in it, as one text."""
         libraries = dict.fromkeys(each.library for each in self.rows(row))
         versions = [f"{name} {find_library(name).version}" for name in libraries]
         return f"search {_VERSION}, {', '.join(versions)}"
@@ -96,7 +97,10 @@ class Portfolio(Search):
     def complete_parameters(
         self, row: Implementation, given: Mapping[str, Any], epsilon: float | None = None, *, defaults: bool = False
     ) -> dict[str, Any]:
-        """Return the parameters with the query budget. The search chooses all other parameters of the attacks."""
+        """Add the default query budget to the given parameters.
+
+        The search chooses all other parameters of the attacks.
+        """
         del row, epsilon, defaults
         return {"max_queries": MAX_QUERIES, **given}
 
@@ -112,22 +116,30 @@ class Portfolio(Search):
 
 
 def default_names(norm: str, *, targeted: bool = False) -> tuple[str, ...]:
-    """Return the attacks of `best(auto)`. Raises Unsupported for a norm without a tested choice.
+    """Return the names of the attacks of `best(auto)` for a norm.
 
-    DeepFool, which cannot be targeted, is omitted from a targeted search.
+    DeepFool is omitted from a targeted search, because it cannot be targeted.
+
+    Raises:
+        Unsupported: if davylamp has no choice for the norm.
     """
     if norm not in _DEFAULTS:
-        raise Unsupported(f"best(auto) supports {' and '.join(_DEFAULTS)}, not {norm}: name the attacks, best(A,B)")
+        raise Unsupported(
+            f"best(auto) supports {' and '.join(_DEFAULTS)}, not {norm}; choose the attacks, as in best(A,B)"
+        )
     return tuple(name for name in _DEFAULTS[norm] if not (targeted and name == _NEAREST_CLASS))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PortfolioResult(AttackResult):
-    """Result of `search_portfolio`: the nearest example of each image over all attacks, and their total cost.
+    """Result of `search_portfolio`: the nearest example of each image over all attacks, and the total cost.
 
-    `runs` is the number of attack runs of each image, (N,) int64. `winner` is the index of the attack that found its
-    example, (N,) int64, -1 without an example. `curves` contain only judged points. `budget` is the distance, and
-    `searched` the largest radius tried, (N,) float64, inf if a minimum-norm attack ran.
+    The inherited `budget` is the distance of each example, and `curves` has only judged points.
+
+    Args:
+        runs: number of attack runs of each image, (N,) int64.
+        winner: index of the attack that found the example of each image, (N,) int64; -1 without an example.
+        searched: largest radius tried for each image, (N,) float64; inf if a minimum-norm attack ran on the image.
     """
 
     runs: Tensor
@@ -159,49 +171,54 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
 
     1. Opening: the first attack uses a few passes and gives each image its first radius.
     2. In l2, adv-lib's DeepFool makes a single step towards the nearest class; the other attacks go towards the
-       likeliest class. The step takes classes + 1 passes. It is made only if these are at most an eighth of all passes.
-       DeepFool has no other round, unless it is the first attack.
-    3. PDGD gets one block of 200 passes, then ALMA one of 300, because both start far from the image. If fewer passes
-       remain, the block has all of them, and is omitted below 110 (PDGD) or 140 passes (ALMA).
-    4. The attacks take rounds, with 48 passes per image in the first round and twice as many in each further one, until
-       only a reserve of `max_queries` remains.
-    5. In linf and l2, FMN (if it is among the attacks) starts at the nearest example of each image. It uses up to 33
-       passes of the reserve, at most a fifth of all passes. Except in l0, six more passes bisect the line between each
-       example and its image.
+       likeliest class. The step takes classes + 1 passes, and is omitted if this is more than an eighth of all passes.
+       DeepFool has no other round, unless DeepFool is the first attack.
+    3. PDGD gets one block of 200 passes, then ALMA one block of 300 passes, because both start far from the image. If
+       fewer passes remain, the attack gets all of them. PDGD is omitted below 110 passes, ALMA below 140 passes.
+    4. The attacks take rounds, with 48 passes per image in the first round and twice as many in each further round,
+       until only a reserve of `max_queries` remains.
+    5. In linf and l2, FMN (if it is among the attacks) starts at the nearest example of each image. This run uses up to
+       33 passes of the reserve, at most a fifth of all passes. Except in l0, six more passes bisect the line between
+       each example and its image.
 
     In linf, every other round of FMN also starts at the nearest example. On a random model, no run starts at an
-    example, because the example may no longer fool the model. Each of the six passes, and each pass of DeepFool's step,
-    then counts as `eot` passes.
+    example, because the example may no longer fool the model. On a random model, each pass of the bisection and of
+    DeepFool's step counts as `eot` passes.
 
-    Every queried point counts: the nearest point that fools the model is judged like any example. A minimum-norm attack
-    gets as many steps as its round allows, with a step length derived from the best radius so far. A fixed-budget
-    attack runs below the best radius: farther below after a success, nearer after a failure. For images that are not
-    fooled yet, its radius grows. Step sizes, learning rates and seeds vary between rounds (`portfolio_parameters`). An
-    attack that crashes on images takes no further round on them; the others continue.
+    Every queried point counts: the nearest point that fools the model is judged like a returned example. A minimum-norm
+    attack gets as many steps as its round allows, with a step length derived from the best radius so far. A
+    fixed-budget attack runs below the best radius: farther below after a success, nearer after a failure. For images
+    that are not fooled yet, its radius grows. Step sizes, learning rates and seeds vary between rounds
+    (`portfolio_parameters`). An attack that crashes on images takes no further round on these images; the other attacks
+    continue.
 
     Args:
-        attacks: names of at least two implementations, "adv-lib:fmn" and "foolbox:pgd"; the first one starts.
+        attacks: names of at least two implementations, such as "adv-lib:fmn" and "foolbox:pgd". The first one makes the
+            opening.
         classifier: the model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
-        threat_model: norm, targeted, and optionally a radius: success then means an example within it.
-        max_queries: forward plus backward passes of each image over all attacks, at least 8.
+        threat_model: norm, targeted, and optionally a radius. With a radius, only examples within the radius are
+            successes.
+        max_queries: largest number of forward plus backward passes of each image over all attacks, at least 8.
         targets: target classes, shape (N,), for a targeted threat model.
         seed: random seed.
-        first: index of the first image in the whole data set, or of each, as in `run_attack`.
-        logits: logits of the clean images, if known, as in `run_attack`.
-        grid: further parameters, with several values of each: an attack takes a different combination in each round.
+        first: index of the first image in the whole data set, or the index of each image, as in `run_attack`.
+        logits: logits of the clean images. None to compute them.
+        grid: several values of further parameters, by parameter. An attack takes a different combination of values in
+            each round.
         eight_bit: whether success and distance are measured on 8-bit examples, which are returned. The curves then have
-            the distances at the end of each run only.
+            only the distances at the end of each run.
         progress: called with the increase in progress since the last call, as a number of images.
-        **parameters: canonical parameters, passed to every attack that has them, instead of values that the search
-            chooses.
+        **parameters: canonical parameters. Each parameter is passed to every attack that has it, instead of the value
+            that the search would choose.
 
     Returns:
-        The result of a minimum-norm implementation named `best(adv-lib:fmn,foolbox:pgd)`.
+        The result, as of a minimum-norm implementation with the name `best(adv-lib:fmn,foolbox:pgd)`.
 
     Raises:
-        Unsupported: if an attack does not support the settings, or is universal or a user's.
+        Unsupported: if an attack does not support the settings, makes one perturbation for all images, or is a user's
+            attack.
         InvalidInput: if an argument has a wrong value.
         AttackFailed, ModelFailed: if every run crashed.
     """
@@ -236,10 +253,10 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
 def _check(
     rows: Sequence[Implementation], rules: ThreatModel, components: int, settings: Sequence[Values], most: int
 ) -> None:
-    """Raise an error if there are fewer than two attacks, fewer than 8 queries, or unsupported settings."""
+    """Raise an error if there are fewer than two attacks, fewer than 8 passes, or unsupported settings."""
     names = ",".join(row.name for row in rows)
     if len(rows) < 2:
-        raise InvalidInput(f"expected several attacks, got {names}: best({names}) searches with a single attack")
+        raise InvalidInput(f"expected at least two attacks, got {names}; use best({names}) to search with one attack")
     if not isinstance(most, int) or most < FEWEST:
         raise InvalidInput(f"expected max_queries of best(...) as a whole number >= {FEWEST}, got {most!r}")
     top = _first_radius(rows, rules, components)
@@ -254,7 +271,10 @@ def _check(
 
 
 def _run_users_attack(name: str) -> str:
-    """Return an error message for a user's attack, which cannot be part of a portfolio, with a way to run it."""
+    """Return the error message for a user's attack in a portfolio, which is not supported.
+
+    The message names a different way to run the attack.
+    """
     refused = f"{name}: best(A,B) accepts attacks from libraries, not from files"
     row = find_implementation(name)
     if row.universal:
@@ -265,7 +285,7 @@ def _run_users_attack(name: str) -> str:
 
 
 def _first_radius(rows: Sequence[Implementation], threat_model: ThreatModel, components: int) -> float | None:
-    """Return the first radius of a fixed-budget attack for images that are not fooled; None if all are minimum-norm."""
+    """Return the first radius of fixed-budget attacks for images that are not fooled; None without such an attack."""
     fixed = [row for row in rows if canonical_attack(row).kind == "fixed-budget"]
     return radius_grid(fixed[0], threat_model, components, 1).upper if fixed else None
 
@@ -281,7 +301,7 @@ def _untouched(  # noqa: PLR0913 - what a result is made of
     logits: Tensor | None,
     seed: int,
 ) -> AttackResult:
-    """Return the result before any attack: no queries, and no image fooled."""
+    """Return the result before any attack: no queries are counted, and no image is fooled."""
     logits = clean_logits(classifier, inputs, labels, logits)
     labels = labels.to(inputs.device, torch.long)
     none, images = torch.zeros_like(labels), inputs.detach().float()

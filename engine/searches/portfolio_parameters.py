@@ -1,4 +1,4 @@
-"""Chooses the parameters of each attack in a portfolio search, from the best radius and the available passes."""
+"""Chooses the parameters of each attack in a portfolio search, from the best radius so far and the available passes."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -34,10 +34,10 @@ class RoundContext(NamedTuple):
     Args:
         number: number of earlier rounds of the attack on this image.
         passes: passes available in the round.
-        radius: distance of the nearest example, rounded; None if the model is not fooled yet.
+        radius: distance of the nearest example, rounded to a power of 3. None if no attack has fooled the image yet.
         norm: norm of the radius.
         components: C x H x W.
-        begun: whether the attack starts at the nearest example instead of the image.
+        begun: whether the round starts at the nearest example instead of the clean image.
     """
 
     number: int
@@ -49,7 +49,7 @@ class RoundContext(NamedTuple):
 
     @property
     def length(self) -> float | None:
-        """Largest l2 norm of a change within the radius, for linf and l2 only."""
+        """Largest l2 norm of a change within the radius. None without a radius, or in norms other than linf and l2."""
         scale = {"linf": math.sqrt(self.components), "l2": 1.0}.get(self.norm)
         return None if self.radius is None or scale is None else self.radius * scale
 
@@ -60,9 +60,9 @@ def rounded_radius(radius: float) -> float | None:
 
 
 def steps_within_budget(passes: int) -> int:
-    """Return how many steps of a forward and a backward pass fit into `passes`, at least 1.
+    """Return how many steps, each of a forward and a backward pass, fit into `passes`; at least 1.
 
-    The number is rounded down to one of 8 values per octave.
+    The number is rounded down to one of 8 values per octave, so that images with similar budgets share a library call.
     """
     steps = max(1, passes // 2)
     grain = max(1, 2 ** (steps.bit_length() - 1) // _FINE)
@@ -70,17 +70,22 @@ def steps_within_budget(passes: int) -> int:
 
 
 def opening_passes(row: Implementation, *, before_step: bool) -> int:
-    """Return the number of passes of the first attack, which gives the first radius.
+    """Return the number of passes of the opening, in which the first attack gives each image its first radius.
 
-    There are fewer passes if a different attack's single step follows.
+    If `before_step`, there are fewer passes, because DeepFool's single step comes next.
     """
     return _OPENING.get(row.attack, _OPENING_BEFORE_STEP if before_step else _USUAL_OPENING)
 
 
 def early_passes(row: Implementation, classes: int, max_queries: int, *, one_step: bool, cost: int) -> int:
-    """Return the number of passes that an attack gets right after the opening, before the rounds; 0 if none.
+    """Return the number of passes that an attack gets in one block between the opening and the rounds; 0 for none.
 
-    A forward pass or a gradient counts as `cost` passes: more than one if the attacks use the mean of several samples.
+    Args:
+        row: the attack.
+        classes: number of classes.
+        max_queries: query budget of the search.
+        one_step: whether the attack makes only one step (`is_one_step`).
+        cost: number of passes that one call of the model counts: for a random model, the number of averaged samples.
     """
     if one_step:
         step = _passes_of_step(classes, cost)
@@ -89,36 +94,41 @@ def early_passes(row: Implementation, classes: int, max_queries: int, *, one_ste
 
 
 def _passes_of_step(classes: int, cost: int) -> int:
-    """Return the passes of a step: a forward pass, a backward pass for each other class, and a check of the result."""
+    """Return the passes of DeepFool's step: a forward pass, a backward pass for each other class, and a final check."""
     return (classes + 1) * cost
 
 
 def is_one_step(row: Implementation, norm: str) -> bool:
-    """Whether an attack makes only one step, after the opening: adv-lib's DeepFool in l2, unless it comes first.
+    """Whether an attack makes only one step after the opening: adv-lib's DeepFool in l2.
 
     DeepFool goes to the nearest class by the gradients of all classes, while the other attacks go to the likeliest
-    class. After this first step, the other attacks find nearer examples than further steps of DeepFool. A second round
-    would repeat the first.
+    class. After one step of DeepFool, the other attacks find nearer examples than further steps of DeepFool would.
     """
     return norm == "l2" and row.library == "adv-lib" and row.attack == "deepfool"
 
 
 def starts_from_best(number: int, norm: str) -> bool:
-    """Whether a round of an attack that accepts a start starts at the nearest example: in linf, every other round.
+    """Whether a round of an attack starts at the nearest example: in linf, every other round if supported.
 
-    In l2, FMN comes after DDN, which ends at the same boundary, so a round from the clean image gains more.
+    In l2, FMN follows DDN and would end at the same boundary, so a round that starts at the clean image gains more.
     """
     return norm == "linf" and number % 2 == 0
 
 
 def last_passes(max_queries: int, norm: str) -> int:
-    """Return the number of passes reserved for a last run from the nearest examples; 0 for none."""
+    """Return the number of passes reserved for the last run, which starts at the nearest examples.
+
+    0 if there is no such run.
+    """
     passes = min(max_queries // _SHARE_NEAR, _MOST_NEAR)
     return passes if norm in _FEWEST_NEAR and passes >= _FEWEST_NEAR[norm] else 0
 
 
 def min_useful_queries(row: Implementation, classes: int, *, one_step: bool, cost: int) -> int:
-    """Return the smallest number of passes with which a round of an attack is useful; `cost` as for `early_passes`."""
+    """Return the smallest number of passes with which a round of an attack is useful.
+
+    `one_step` and `cost` have the same meaning as for `early_passes`.
+    """
     if one_step:
         return _passes_of_step(classes, cost)
     if row.attack == "fab":  # a backward pass for each class, and three steps
@@ -127,7 +137,7 @@ def min_useful_queries(row: Implementation, classes: int, *, one_step: bool, cos
 
 
 def round_parameters(row: Implementation, given: Mapping[str, Any], turn: RoundContext) -> dict[str, Any]:
-    """Return the parameters of one round: the given ones, and for all others values that the search chooses."""
+    """Return the parameters for one round of an attack: the given ones, and chosen values for all others."""
     chosen: dict[str, Any] = {"steps": steps_within_budget(turn.passes), **_OF_ATTACK.get(row.attack, _nothing)(turn)}
     if canonical_attack(row).kind == "fixed-budget" and accepts_parameter(row, "steps"):
         chosen["step_size"] = _STEP_SIZES[turn.number % len(_STEP_SIZES)]
@@ -141,10 +151,10 @@ def _nothing(turn: RoundContext) -> dict[str, Any]:
 
 
 def _fmn(turn: RoundContext) -> dict[str, Any]:
-    """Return FMN's first step size and the rate at which it changes its radius.
+    """Return FMN's first step size and the rate at which FMN changes its radius.
 
     In linf and l2, the first step size is 3, 1 and 10 times `turn.length` in successive rounds. In other norms, the
-    library's default is used. A run that starts at an example uses steps as long as the radius.
+    default of the library is used. In a round that starts at an example, the step is as long as the radius.
     """
     if turn.begun and turn.length is not None:
         return {"learning_rate": _NEAR * turn.length, "gamma": 0.03}
@@ -155,9 +165,9 @@ def _fmn(turn: RoundContext) -> dict[str, Any]:
 
 
 def _ddn(turn: RoundContext) -> dict[str, Any]:
-    """Return the radius of DDN's first sphere, and its rate of change.
+    """Return the first radius of DDN, and its rate of change.
 
-    The radius is the best one so far, if known. The rate is larger for few steps.
+    The first radius is the best radius so far, if there is one. The rate is larger for few steps.
     """
     gamma = 0.3 if turn.passes < 80 else 0.1 if turn.passes < 150 else 0.05
     return {"gamma": gamma} | ({} if turn.radius is None else {"initial_epsilon": turn.radius})
@@ -168,9 +178,9 @@ def _alma(turn: RoundContext) -> dict[str, Any]:
 
 
 def _deepfool(turn: RoundContext) -> dict[str, Any]:
-    """Set two steps for DeepFool, because it tests the result of a step only at the beginning of the next one.
+    """Return at least two steps, because DeepFool tests the result of a step only when the next step begins.
 
-    With two classes, three passes must suffice.
+    With two classes, the available passes would allow only one step.
     """
     return {"steps": max(2, steps_within_budget(turn.passes))}
 

@@ -1,4 +1,4 @@
-"""Runs the rounds of the attacks in a portfolio search: on which images, with how many passes and which radii."""
+"""Runs the rounds of a portfolio search: chooses the images, the number of passes and the radii of each run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +34,14 @@ FEWEST = 8  # passes of such a run, and of a whole search
 
 
 class Limits(NamedTuple):
-    """Limits of a search: passes per image, first and largest radius of fixed-budget runs, 8-bit examples or not."""
+    """Limits of a portfolio search.
+
+    Args:
+        max_queries: query budget per image.
+        first_radius: first radius of fixed-budget attacks for images that are not fooled. None without such an attack.
+        widest: largest radius of fixed-budget attacks.
+        eight_bit: whether examples are 8-bit.
+    """
 
     max_queries: int
     first_radius: float | None
@@ -46,13 +53,13 @@ class PortfolioSchedule:
     """A portfolio search in progress.
 
     Args:
-        rows: the attacks; the first one starts.
+        rows: the attacks. The first one makes the opening.
         classifier: the model under attack.
         inputs: clean images in [0, 1], float32, shape (N, C, H, W).
         base: result before any attack, updated in place.
         places: indices of the images in the data set, shape (N,), which determine their random numbers.
         limits: limits of the search.
-        settings: sets of given parameters; an attack uses the next set in each of its rounds.
+        settings: sets of canonical parameters. An attack uses the next set in each of its rounds.
     """
 
     def __init__(
@@ -82,7 +89,7 @@ class PortfolioSchedule:
         self._completed, self._reported, self._end = False, 0, limits.max_queries
 
     def run_all(self, progress: Callable[[int], object] | None = None) -> None:
-        """Run all rounds, until every image has used its passes or the remaining passes are too few for any attack.
+        """Run all rounds, until the remaining passes of every image are too few for any attack.
 
         Args:
             progress: called with the increase in progress since the last call, as a number of images.
@@ -115,7 +122,7 @@ class PortfolioSchedule:
             self._progress(len(self._images) - self._reported)
 
     def _take_the_first(self, order: Sequence[int], least: Sequence[int], once: Sequence[bool]) -> None:
-        """Run the opening, then the attacks that get their passes in one block."""
+        """Run the opening, then the attacks that get their passes in one block before the rounds."""
         most = self._limits.max_queries
         early = [
             early_passes(row, self._classes, most, one_step=step, cost=self._cost)
@@ -133,7 +140,7 @@ class PortfolioSchedule:
 
     @property
     def _cost(self) -> int:
-        """Cost of a forward pass in passes: for a random model, the number of samples that attacks average."""
+        """Number of passes that one call of the model counts: for a random model, the number of averaged samples."""
         return self._classifier.eot if self._classifier.random else 1
 
     @property
@@ -142,9 +149,9 @@ class PortfolioSchedule:
 
     @property
     def _last(self) -> int | None:
-        """Index of the attack that makes the final run from the nearest examples.
+        """Index of the attack that makes the final run from the nearest examples; None without such an attack.
 
-        None for a random model, because an example may no longer fool it.
+        None for a random model, because the example from which the run starts may no longer fool the model.
         """
         able = [place for place, row in enumerate(self._rows) if row.begins_at]
         return able[0] if able and not self._classifier.random else None
@@ -154,14 +161,17 @@ class PortfolioSchedule:
         return 0 if self._last is None else last_passes(self._limits.max_queries, self._norm)
 
     def _go_on_from_the_nearest(self) -> None:
-        """Use the reserved passes for a run that starts at the nearest example of each image."""
+        """Use the reserved passes for a final run that starts at the nearest example of each image."""
         self._end += self._last_passes
         if self._last is not None and self._last_passes:
             self._take(self._last, self._limits.max_queries, slack=0, least=FEWEST, begun=True)
 
     @property
     def _line_passes(self) -> int:
-        """Number of passes reserved for the line search at the end; 0 in l0, which counts changed components."""
+        """Number of passes reserved for the line search at the end.
+
+        0 in l0: all points of the line between an image and its example change the same number of components.
+        """
         passes = LINE_QUERIES * self._cost
         return passes if 4 * passes <= self._limits.max_queries and self._norm in ("linf", "l2", "l1") else 0
 
@@ -177,11 +187,10 @@ class PortfolioSchedule:
         state.take_traced(rows, result, state.winner[rows], trace, torch.zeros_like(rows), self._classifier)
 
     def _take(self, place: int, share: int, *, slack: int, least: int, begun: bool = False) -> None:
-        """Run one round of an attack on every image with at least `least` passes left.
+        """Run one round of an attack on every image for which at least `least` passes are available.
 
-        An image gets `share` passes. If fewer than `slack` passes would then be left, it gets all of its remaining
-        passes. If `begun`, the round starts at the nearest example (if the image has an example), regardless of the
-        round's number.
+        An image gets `share` passes in the round. If fewer than `slack` passes would then be left, it gets all of its
+        remaining passes. If `begun`, the round starts at the nearest example of each image that has one.
         """
         rows = self._images
         left = self._end - self.state.queries_used[rows]
@@ -198,7 +207,7 @@ class PortfolioSchedule:
         self._number[place, rows] += 1
 
     def _near(self, place: int, rows: Tensor) -> Tensor:
-        """Return whether the attack's round starts at the nearest example, for each image, shape (rows,) bool."""
+        """Return for each image whether the attack's next round starts at the nearest example, shape (rows,) bool."""
         able = bool(self._rows[place].begins_at) and not self._classifier.random
         numbers = self._number[place, rows].tolist()
         return torch.tensor(
@@ -206,14 +215,14 @@ class PortfolioSchedule:
         ).bool()
 
     def _take_alike(self, place: int, rows: Tensor, passes: Tensor, *, begun: bool) -> None:
-        """Run one round of a minimum-norm attack on images that all start at an example, or all at the clean image."""
+        """Run one round of a minimum-norm attack, on all images from an example or on all from the clean image."""
         for settings, number, some in self._groups(place, rows, passes, begun=begun):
             images = rows[some]
             examples = self.state.best.adv_inputs[images] if begun else None
             self._run(place, images, passes[some], settings, number, examples=examples)
 
     def _search_below(self, place: int, rows: Tensor, passes: Tensor) -> None:
-        """Run a fixed-budget attack below the best radius of each image, as often as the round's passes allow."""
+        """Run a fixed-budget attack below the best radius of each image, as often as the passes of the round allow."""
         end = self.state.queries_used[rows] + passes
         known = self.state.distance[rows].isfinite() & (self._step[place, rows] == 0)
         self._step[place, rows] = self._step[place, rows].where(~known, _BELOW).clamp(min=_BELOW / 8)
@@ -235,7 +244,7 @@ class PortfolioSchedule:
             attempt += 1
 
     def _radii(self, place: int, rows: Tensor) -> Tensor:
-        """Return the radius of each image's next run, float64; 0 if every radius has been run."""
+        """Return the radius of each image's next run, float64; 0 if no radius is left to try."""
         best, step, upper = self.state.distance[rows], self._step[place, rows], self._upper[place, rows]
         below = (best * (1 - step)).clamp(max=self._limits.widest)
         if self._norm == "l0":
@@ -244,9 +253,9 @@ class PortfolioSchedule:
         return below.where(best.isfinite(), upper.where(upper <= self._limits.widest, 0.0))
 
     def _learn(self, place: int, rows: Tensor, radii: Tensor, fresh: Tensor) -> None:
-        """Update the next radius of each image after runs at these radii.
+        """Choose the next radius of each image, after runs at `radii`.
 
-        `fresh` marks images that earlier runs did not fool.
+        `fresh` marks images that no earlier run fooled, shape (rows,) bool.
         """
         hit = self.state.distance[rows] <= radii * (1 + 1e-4) + 1e-6
         step = self._step[place, rows]
@@ -260,7 +269,11 @@ class PortfolioSchedule:
     def _groups(
         self, place: int, rows: Tensor, passes: Tensor, *, begun: bool = False
     ) -> list[tuple[dict[str, Any], int, Tensor]]:
-        """Group images with equal settings. Yield the settings, the number of the round, and indices into `rows`."""
+        """Group images with equal settings.
+
+        Returns:
+            For each group, the settings, the number of the round, and indices into `rows`.
+        """
         groups: dict[Any, tuple[dict[str, Any], int, list[int]]] = {}
         components = self._inputs[0].numel()
         for i, (image, allowed) in enumerate(zip(rows.tolist(), passes.tolist(), strict=True)):
@@ -282,7 +295,11 @@ class PortfolioSchedule:
         radii: Tensor | None = None,
         examples: Tensor | None = None,
     ) -> None:
-        """Run a minimum-norm attack (starting at `examples` if given), or a fixed-budget attack at `radii`."""
+        """Run an attack once on some images, and add its result to the search.
+
+        A minimum-norm attack starts at `examples`, or at the clean images without them. A fixed-budget attack runs at
+        `radii`.
+        """
         row, state, most = self._rows[place], self.state, int(passes.max())
         fresh = state.distance[rows].isinf()
         if examples is not None:
@@ -311,7 +328,6 @@ class PortfolioSchedule:
         return self._classifier, self._inputs[rows], best.labels[rows], best.threat_model
 
     def _options_of(self, rows: Tensor) -> dict[str, Any]:
-        """Return the keyword arguments of `run_attack` that are common to all runs, for some images."""
         best = self.state.best
         targets = None if best.targets is None else best.targets[rows]
         return {"targets": targets, "first": self._places[rows.to(self._places.device)], "logits": best.logits[rows]}

@@ -34,7 +34,7 @@ class RadiusSearch(Search):
     options_of_cells: ClassVar[Mapping[str, Any]] = {"reach": False}  # the step size is that of the parameters
 
     def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
-        """Return the threat model at the largest radius of the search."""
+        """Return the threat model with the largest radius of the search."""
         return replace(threat_model, epsilon=radius_grid(row, threat_model, components).upper)
 
     def check(self, row: Implementation, rules: ThreatModel, components: int, given: Values, grid: Grid) -> None:
@@ -47,14 +47,20 @@ class RadiusSearch(Search):
 
 
 class RadiusGrid(NamedTuple):
-    """Equidistant radii, ascending from at(1) to at(count) = upper; whole numbers for l0."""
+    """Radii of a search, equally spaced, ascending from at(1) to at(count).
+
+    Args:
+        upper: largest radius, equal to at(count).
+        count: number of radii.
+        whole: whether radii are rounded up to whole numbers, for l0.
+    """
 
     upper: float
     count: int
     whole: bool
 
     def at(self, node: int) -> float:
-        """Return the radius of a node (1 to count)."""
+        """Return the radius with index `node`, from 1 to `count`."""
         if self.whole:
             return float(-(-node * int(self.upper) // self.count))
         return node * self.upper / self.count
@@ -67,12 +73,18 @@ class RadiusGrid(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RadiusSearchResult(AttackResult):
-    """Result of `search_radius`: the nearest example of each image over the whole search, and its total cost.
+    """Result of `search_radius`: the nearest example of each image over the whole search, and the total cost.
 
-    `runs` is the number of attack runs of each image, (N,) int64. `chosen` are the values from the grid with which each
-    image reached its `budget`, None without an example. The radii were k / 2**rounds times `upper`. For images that
-    were not fooled at `upper`, the largest radius was doubled repeatedly. `searched` is the largest radius tried for
-    each image, (N,) float64, inf for the largest change that [0, 1] allows.
+    The inherited `budget` is the smallest radius at which the attack fooled each image.
+
+    Args:
+        runs: number of attack runs of each image, (N,) int64.
+        chosen: for each image, the values from `grid` with which the image was fooled at `budget`. None without an
+            example.
+        upper: largest radius. The radii were k / 2**rounds times `upper`. For images that were not fooled at `upper`,
+            the largest radius was then doubled repeatedly.
+        rounds: number of halvings.
+        searched: largest radius tried for each image, (N,) float64; inf for the largest change that [0, 1] allows.
     """
 
     runs: Tensor
@@ -104,42 +116,46 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     """Search for the smallest radius at which a fixed-budget attack succeeds on each image.
 
     The search turns a fixed-budget attack into a minimum-norm attack. It makes one run at the largest radius and then
-    bisects: at most rounds + 1 runs per image. Without an epsilon, the radius is doubled for images that are not
-    fooled, up to the largest change that [0, 1] allows. The bisection then runs between the last two radii. The images
-    of a round run together if the library accepts a radius per image (`Implementation.per_image_radii`); otherwise
-    images with equal radii do. The radii are k / 2**rounds times the largest radius. If success is monotonic in the
-    radius, the result is the smallest successful radius of this grid. Otherwise, it is a radius at which the attack
-    succeeds, and fails one step below.
+    bisects, with at most rounds + 1 runs per image. The radii are k / 2**rounds times the largest radius. If success is
+    monotonic in the radius, the result is the smallest successful radius among these. Otherwise, the result is a radius
+    at which the attack succeeds while it fails at the next smaller radius.
+
+    Without an epsilon, the largest radius is doubled for images that are not fooled, up to the largest change that [0,
+    1] allows. The bisection then runs between the last two radii.
+
+    The images of a round run together if the library accepts a radius per image (`Implementation.per_image_radii`).
+    Otherwise, images with equal radii run together. An implementation that gets one image at a time draws the same
+    random numbers in every run of an image. A crashed run ends the search for its images, which keep their best
+    examples so far; the queries of the crashed run are not counted.
 
     Every combination of a `grid` is searched. With later combinations, an image is attacked only below its best radius
-    so far: first one step below, then by bisection. An implementation that gets one image at a time draws the same
-    random numbers in every run of an image. A crashed run ends the search for its images, which keep their best
-    examples so far. The queries of that run are not counted.
+    so far: first at the next smaller radius, then by bisection.
 
     Args:
         implementation: a fixed-budget implementation, or its name: "foolbox:pgd".
         classifier: the model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
-        threat_model: norm, targeted, and the largest radius; without epsilon the first is 16 times the customary one
-            (`default_epsilon`): 64/255 in linf, a root mean square change of 32/255 in l2, 16 % of the components in
-            l0.
+        threat_model: norm, targeted, and the largest radius. Without epsilon, the first largest radius is 16 times the
+            customary radius (`default_epsilon`): 64/255 in linf, a root mean square change of 32/255 in l2, 16 % of the
+            components in l0.
         rounds: number of halvings, 1 to 24. In l0, radii are rounded up to whole numbers.
         targets: target classes, shape (N,), for a targeted threat model.
         seed: random seed.
-        first: index of the first image in the whole data set, or of each, as in `run_attack`.
-        logits: logits of the clean images, if known, as in `run_attack`.
-        grid: further parameters, with the values to try of each.
+        first: index of the first image in the whole data set, or the index of each image, as in `run_attack`.
+        logits: logits of the clean images. None to compute them.
+        grid: the values to try of further parameters, by parameter.
         eight_bit: whether success and distance are measured on 8-bit examples, which are returned.
         progress: called with the increase in progress since the last call, as a number of images.
-        reach: whether to use the step size "2.5 epsilon / steps" if the library's default steps together are shorter
-            than the largest radius. It appears in the result's parameters. A given step size is not changed.
-        **parameters: canonical parameters; `max_queries` applies to the whole search of an image. `step_size` may be
+        reach: whether to use the step size "2.5 epsilon / steps" if the default steps of the library are together
+            shorter than the largest radius. The step size then appears in the parameters of the result. A given
+            `step_size` is not changed.
+        **parameters: canonical parameters. `max_queries` applies to the whole search of an image. `step_size` may be
             relative to the radius: "2.5 epsilon / steps" or "2 epsilon", with any number.
 
     Returns:
-        The result of a minimum-norm implementation named `best(foolbox:pgd)`: queries and seconds of the whole search,
-        the nearest example found in it, and `budget`, the smallest successful radius.
+        The result, as of a minimum-norm implementation with the name `best(foolbox:pgd)`: the queries and seconds of
+        the whole search, the nearest example found in it, and `budget`, the smallest successful radius.
 
     Raises:
         Unsupported: for a minimum-norm or universal attack, a norm without radii, or unsupported settings.
@@ -195,7 +211,12 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 def _check(
     row: Implementation, rules: ThreatModel, components: int, settings: Sequence[Values], rounds: int
 ) -> tuple[RadiusGrid, list[dict[str, Any]]]:
-    """Check the settings. Return the radii for images of this size, and the parameter sets at the largest radius."""
+    """Check the settings of a search.
+
+    Returns:
+        The radii for images with `components` components; and each set of parameters as it is used at the largest
+        radius.
+    """
     check_learns_nothing(row)
     radii = radius_grid(row, rules, components, rounds)
     top = replace(rules, epsilon=radii.upper)
@@ -203,16 +224,22 @@ def _check(
 
 
 def radius_grid(row: Implementation, threat_model: ThreatModel, components: int, rounds: int = ROUNDS) -> RadiusGrid:
-    """Return the radii of a search over images of `components` = C x H x W.
+    """Return the radii of a search. Without epsilon, the largest radius is 16 times the customary radius.
+
+    Args:
+        row: the implementation.
+        threat_model: norm, and the largest radius.
+        components: C x H x W of an image.
+        rounds: number of halvings.
 
     Raises:
         Unsupported: for a minimum-norm or universal attack, or a norm without radii.
         InvalidInput: if the number of rounds is out of range.
     """
     if canonical_attack(row).kind != "fixed-budget":
-        raise Unsupported(f"expected a fixed-budget attack, got {row.name}, a minimum-norm attack")
+        raise Unsupported(f"expected a fixed-budget attack, but {row.name} is a minimum-norm attack")
     if row.universal:
-        raise Unsupported(f"{row.name} makes one perturbation for all images, so images have no radii of their own")
+        raise Unsupported(f"{row.name} makes one perturbation for all images, so it has no radius for each image")
     upper = threat_model.epsilon
     if upper is None:
         customary = default_epsilon(threat_model.norm, components)
@@ -227,12 +254,12 @@ def radius_grid(row: Implementation, threat_model: ThreatModel, components: int,
 
 
 def largest_change(norm: str, components: int) -> float:
-    """Return the largest possible change of an image in [0, 1] with this number of components, in a norm."""
+    """Return the largest possible norm of a change between images in [0, 1] with `components` components."""
     return {"linf": 1.0, "l2": components**0.5}.get(norm, float(components))
 
 
 def wider_radii(radii: RadiusGrid, largest: float) -> list[RadiusGrid]:
-    """Return the grids with twice, four times, ... the largest radius, up to the largest possible change."""
+    """Return grids whose largest radius is twice, four times, ... that of `radii`, up to `largest`."""
     wider, upper = [], radii.upper
     while upper < largest:
         upper = min(2 * upper, largest)
@@ -258,9 +285,9 @@ def run_at(
         inputs: clean images, shape (n, C, H, W).
         labels: ground truth, shape (n,).
         threat_model: norm and targeted.
-        radii: float64, shape (n,); None for a minimum-norm attack.
-        settings: canonical parameters, with a step size that may be relative to the radius.
-        **options: options of `run_attack`, and canonical parameters, which replace those of `settings`.
+        radii: float64, shape (n,). None for a minimum-norm attack.
+        settings: canonical parameters. The step size may be relative to the radius.
+        **options: options of `run_attack`, and canonical parameters that override those of `settings`.
     """
     if radii is None:
         resolved = resolve_step_size(settings, None)
@@ -273,7 +300,11 @@ def run_at(
 
 
 def alike(values: Tensor, *, mixed: bool) -> list[Tensor]:
-    """Group images that can run together, as indices: all if radii may be mixed, else one group per radius."""
+    """Group images that can run together.
+
+    Returns:
+        Indices of the images of each group: all images if radii may be mixed, otherwise a group for each radius.
+    """
     if mixed:
         return [torch.arange(len(values), device=values.device)]
     return [(values == value).nonzero()[:, 0] for value in values.unique()]
@@ -284,13 +315,16 @@ Attack = Callable[[Tensor, Tensor, int, Tensor], AttackResult]
 
 
 class Bisection:
-    """Bisection over a grid of radii for all images in parallel: finds the smallest radius at which each is fooled.
+    """Bisection over a grid of radii, which finds the smallest radius at which each image is fooled.
 
-    A node is the index of a radius in the grid. A round is one run of the attack if the library accepts a radius for
-    each image; otherwise it is one run for each node. `state` starts as the result of the first settings at the largest
-    radius on all images, and `finish` completes it. `choice` is the number of the settings that reached the smallest
-    node of each image, None without an example. `searched` is the largest radius tried for each image, with all
-    settings if it was not fooled.
+    All images are searched in parallel. A node is the index of a radius in the grid. A round of the bisection is one
+    run of the attack if the library accepts a radius for each image (`mixed`, for each set of settings); otherwise a
+    round is one run for each node. `start` is the result of the first settings at the largest radius, on all images.
+
+    Attributes:
+        state: best examples and costs so far.
+        choice: for each image, the index of the settings that reached the smallest node; None without an example.
+        searched: largest radius tried for each image; with all settings if the image was not fooled.
     """
 
     def __init__(
@@ -320,7 +354,7 @@ class Bisection:
         self._count(start.attacked.nonzero()[:, 0])
 
     def extend(self, radii: RadiusGrid) -> bool:
-        """Continue at larger radii with the images that are not fooled. Return False if there are none."""
+        """Continue at larger radii with the images that are not fooled. Return False if there are no such images."""
         left = self.state.best.attacked & self._reached.isinf() & ~self._crashed
         self._closed = ~left
         self._failed_at = int(radii.count * self._radii.upper / radii.upper)
@@ -329,10 +363,10 @@ class Bisection:
         return bool(left.any())
 
     def search_below(self, number: int, max_queries: int | None) -> None:
-        """Search with one set of settings below the best node of each image.
+        """Search with one set of settings (`number`) below the best node of each image.
 
-        The first settings have already run at the largest radius. All other settings (after `extend`, the first too)
-        run one node below the best node first, and are bisected only if this run succeeds.
+        The first set of settings has already run at the largest radius. Other sets (and the first set after `extend`)
+        first run one node below the best node, and are bisected only if this run succeeds.
         """
         low, high = torch.full_like(self._node, self._failed_at), self._node.clone()
         started = number == 0 and not self._failed_at
@@ -363,7 +397,7 @@ class Bisection:
         return replace(best, budget=self._reached.where(best.attacked, 0.0))
 
     def _attempt(self, rows: Tensor, nodes: Tensor, number: int) -> Tensor:
-        """Attack images at the radii of their nodes. Return whether each was fooled, shape (rows,) bool."""
+        """Attack images at the radii of their nodes. Return whether each image was fooled, shape (rows,) bool."""
         missed = torch.zeros_like(self._closed[rows])
         radii = self._radii_at(nodes)
         try:
@@ -385,7 +419,7 @@ class Bisection:
         return hit
 
     def _learn(self, rows: Tensor, nodes: Tensor, number: int, hit: Tensor) -> None:
-        """Lower the best node of the images that were fooled."""
+        """Lower the best node of images that were fooled below it."""
         below = hit & (nodes < self._node[rows])
         lower = rows[below]
         self._node[lower] = nodes[below]
@@ -397,7 +431,7 @@ class Bisection:
         return torch.tensor([self._radii.at(node) for node in nodes.tolist()], dtype=torch.double, device="cpu")
 
     def _count(self, rows: Tensor) -> None:
-        """Count one more run for each of these images, and report progress in whole images."""
+        """Count one more run for each of these images, and report the progress as a number of whole images."""
         self.state.runs[rows] += 1
         self._done += len(rows)
         new = min(self._done // self._planned, int(self.state.best.attacked.sum())) - self._reported

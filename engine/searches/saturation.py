@@ -1,4 +1,4 @@
-"""Saturation radius of an attack: the smallest radius beyond which it fools no more images (CANARY, 3.2.1)."""
+"""Saturation radius of an attack: the smallest radius beyond which the attack fools no more images (CANARY, 3.2.1)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ _SPENT = ("forwards", "backwards", "seconds")
 
 
 class AtSaturation(Search):
-    """`at-saturation(A)`: a fixed-budget attack at its saturation radius, which is the same for all images."""
+    """`at-saturation(A)`: runs a fixed-budget attack at its saturation radius, which is the same for all images."""
 
     kind = "at-saturation"
     searches_radius = runs_once = chooses_radius = True
@@ -35,12 +35,12 @@ class AtSaturation(Search):
     why_no_surrogate = "the radius would be chosen by querying the model, which a transfer attacker cannot do"
 
     def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
-        """Return the threat model at the largest of the radii that are always run."""
+        """Return the threat model with the largest of the radii that are run in any case."""
         del row
         return replace(threat_model, epsilon=max(saturation_radii(threat_model, components)))
 
     def check(self, row: Implementation, rules: ThreatModel, components: int, given: Values, grid: Grid) -> None:
-        """Raise an error for minimum-norm attacks, norms without radii, and unsupported settings."""
+        """Raise an error for minimum-norm attacks, for norms without radii, and for unsupported settings."""
         del grid
         _check(row, rules, components, given)
 
@@ -50,10 +50,15 @@ class AtSaturation(Search):
 
 
 class Saturation(NamedTuple):
-    """Saturation radius (None if the ratio still grows), the radii tried, ascending, and the ratio at each.
+    """Saturation radius of an attack, and the ratio of fooled images at each radius that was tried.
 
-    The ratio is the misclassification ratio. `attacked` is the number of attacked images, and `violations` the number
-    of invalid results at each radius, which count as not fooled.
+    Args:
+        epsilon: the saturation radius. None if no image is fooled, or if larger radii may fool more images.
+        budgets: the radii that were tried, ascending.
+        ratios: misclassification ratio at each radius.
+        threshold: smallest significant difference of ratios.
+        attacked: number of attacked images.
+        violations: number of invalid results at each radius, which count as not fooled.
     """
 
     epsilon: float | None
@@ -81,13 +86,13 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
     """Find the smallest radius at which a fixed-budget attack reaches its maximum success.
 
     All radii are run. The result is the smallest radius whose misclassification ratio is at most `threshold` below the
-    highest ratio. The ratio is over the images that the classifier classifies correctly when clean; for a random model
-    it is the mean rate over samples.
+    highest ratio. The ratio is over the images that the classifier classifies correctly when clean. For a random model,
+    the ratio is the mean rate over samples.
 
-    The paper instead walks from a first radius: up while the ratio grows significantly, then down until the ratio falls
-    significantly. It does not state the first radius, the step length or the significance level. Both rules give the
-    same radius if the ratio grows monotonically. Small radii without any success, or many small decreases in a row, can
-    stop the walk too early; the rule used here avoids this.
+    CANARY's rule is different: it increases a first radius while the ratio grows significantly, and then decreases it
+    until the ratio falls significantly. CANARY does not state the first radius, the step length or the significance
+    level. Both rules give the same radius if the ratio grows monotonically. CANARY's rule can stop too early at small
+    radii without any success, or after many small decreases in a row.
 
     Args:
         implementation: a fixed-budget implementation, or its name: "foolbox:pgd".
@@ -95,16 +100,16 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
         norm: norm of the radii.
-        budgets: at least two radii; None for the customary one (`default_epsilon`) times 1/16, 1/8, ... 16.
-        threshold: smallest significant difference of ratios, 0 to 1; below 1 / N no difference is tolerated.
+        budgets: at least two radii. None for the customary radius (`default_epsilon`) times 1/16, 1/8, ... 16.
+        threshold: smallest significant difference of ratios, 0 to 1. Below 1 / N, no difference is tolerated.
         targets: target classes, shape (N,), for a targeted attack.
         seed: random seed.
-        progress: called with the number of images done after each library call.
-        **parameters: canonical parameters; `step_size` may be relative to the radius, as in `search_radius`.
+        progress: called after each library call, with the number of images of the call.
+        **parameters: canonical parameters. `step_size` may be relative to the radius, as in `search_radius`.
 
     Returns:
-        The radius, the radii tried and the ratio at each. The radius is None if nothing succeeds, or if the ratio still
-        rises at the largest radius (it cannot rise beyond 1).
+        The saturation radius, the radii tried and the ratio at each radius. The saturation radius is None if nothing
+        succeeds, or if the ratio still rises at the largest radius and is below 1.
 
     Raises:
         Unsupported: if the attack is a minimum-norm attack, or does not support a parameter.
@@ -138,9 +143,10 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
 class SaturatedResult(AttackResult):
     """Result of an attack at its saturation radius. Passes and seconds include the runs at all radii.
 
-    `saturation` has the radii tried and the rate of fooled images at each. `failed` has the radii at which the library
-    crashed on every image or cannot run, with the reasons. `radius` is the radius of the result: `saturation.epsilon`,
-    or the largest radius tried if the rate still rose there or nothing was fooled.
+    Args:
+        saturation: the saturation radius, the radii tried and the rate of fooled images at each radius.
+        radius: radius of this result: the saturation radius, or the largest radius tried if there is none.
+        failed: radii at which the library crashed on every image or does not support the attack, with the reasons.
     """
 
     saturation: Saturation
@@ -165,26 +171,25 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 ) -> SaturatedResult:
     """Run a fixed-budget attack at doubling radii, and return the run at its saturation radius.
 
-    Nine radii are run. If the threat model sets no limit, the radius is doubled while the rate of fooled images still
-    grows at the largest radius. The limit is the largest change that [0, 1] allows. While the smallest radius has the
-    highest rate, the radius is halved, up to eight times. The result is that of the smallest radius whose rate is at
-    most 0.01 below the highest. The radius is the same for all images, and the run equals that of `run_attack` at this
-    radius.
+    Nine radii are run. If the threat model has no radius, the radius is doubled further while the rate of fooled images
+    still grows, up to the largest change that [0, 1] allows. While the smallest radius has the highest rate, the radius
+    is halved, up to eight times. The result is the run at the smallest radius whose rate is at most 0.01 below the
+    highest rate. The radius is the same for all images, and the examples equal those of `run_attack` at this radius.
 
     Args:
         implementation: a fixed-budget implementation, or its name: "foolbox:pgd".
         classifier: the model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
-        threat_model: norm, targeted, and the largest radius. Without epsilon, the radii start as 1/16 to 16 times the
-            customary one (`default_epsilon`).
+        threat_model: norm, targeted, and the largest radius. Without epsilon, the nine radii are 1/16 to 16 times the
+            customary radius (`default_epsilon`).
         targets: target classes, shape (N,), for a targeted threat model.
         seed: random seed.
         first: index of the first image in the whole data set.
-        logits: logits of the clean images, if known.
+        logits: logits of the clean images. None to compute them.
         eight_bit: whether success and distance are measured on 8-bit images, also in the search.
         progress: called with the increase in progress since the last call, as a number of images.
-        **parameters: canonical parameters; `max_queries` applies at each radius, and `step_size` may be relative to the
+        **parameters: canonical parameters. `max_queries` applies at each radius. `step_size` may be relative to the
             radius.
 
     Raises:
@@ -241,19 +246,25 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 
 
 def _nothing_ran(row: Implementation, errors: Sequence[AttackFailed | Unsupported]) -> Exception:
-    """Return the error to raise if no radius gave a result: a library's crash, else the error at the largest radius."""
+    """Return the error to raise if no radius gave a result: a crash of the library, otherwise the last error."""
     crash = next((error for error in errors if isinstance(error, AttackFailed)), None)
     return errors[-1] if crash is None else AttackFailed(f"{row.name} crashed at every radius: {crash}")
 
 
 def check_has_radius(row: Implementation) -> None:
-    """Raise Unsupported for a minimum-norm attack, which has no radius."""
+    """Raise an error for a minimum-norm attack, which has no radius.
+
+    Raises:
+        Unsupported: if the attack is a minimum-norm attack.
+    """
     if canonical_attack(row).kind != "fixed-budget":
-        raise Unsupported(f"{row.name} is a minimum-norm attack: it has no radius to choose")
+        raise Unsupported(
+            f"{row.name} is a minimum-norm attack, which has no saturation radius; use a fixed-budget attack"
+        )
 
 
 def _check(row: Implementation, threat_model: ThreatModel, components: int, parameters: Values) -> None:
-    """Raise an error for settings that are unsupported at one of the radii."""
+    """Raise an error for settings that are unsupported at one of the nine radii."""
     check_learns_nothing(row)
     check_has_radius(row)
     for radius in saturation_radii(threat_model, components):
@@ -261,9 +272,10 @@ def _check(row: Implementation, threat_model: ThreatModel, components: int, para
 
 
 def saturation_radii(threat_model: ThreatModel, components: int) -> list[float]:
-    """Return the nine radii that are always run, ascending.
+    """Return the nine radii that are run in any case, ascending.
 
-    Each is twice the previous one, up to the limit of the threat model.
+    Each radius is twice the previous radius. The largest is the radius of the threat model, or 16 times the customary
+    radius without one. In l0, radii are whole numbers, and there may be fewer of them.
 
     Raises:
         Unsupported: for a norm without radii.
@@ -276,7 +288,7 @@ def saturation_radii(threat_model: ThreatModel, components: int) -> list[float]:
 
 
 def _wider_radii(threat_model: ThreatModel, upper: float, components: int) -> list[float]:
-    """Return the larger radii to run while the fooled rate grows; [] if the threat model's limit is reached."""
+    """Return the larger radii to run while the fooled rate grows; empty if the threat model has a radius."""
     largest, wider = largest_change(threat_model.norm, components), [upper]
     while threat_model.epsilon is None and wider[-1] < largest:
         wider.append(min(2 * wider[-1], largest))
@@ -284,7 +296,10 @@ def _wider_radii(threat_model: ThreatModel, upper: float, components: int) -> li
 
 
 def _narrower_radii(threat_model: ThreatModel, lower: float) -> list[float]:
-    """Return the smaller radii to run while the smallest radius is saturated; in l0 at least `LEAST_L0` components."""
+    """Return the smaller radii to run while the smallest radius has the highest rate.
+
+    In l0, these radii are at least `LEAST_L0` components.
+    """
     halves = [lower / 2**number for number in range(1, _HALVINGS + 1)]
     if threat_model.norm != "l0":
         return halves
@@ -303,13 +318,18 @@ def _near(ratios: Mapping[float, float], threshold: float = THRESHOLD) -> list[f
 
 
 def _may_grow(ratios: Mapping[float, float], threshold: float = THRESHOLD) -> bool:
-    """Whether a larger radius may fool more: none is fooled yet, or the last radius has the highest ratio, below 1."""
+    """Whether a larger radius may fool more images.
+
+    True if no image is fooled, or if only the last radius has nearly the highest ratio and this ratio is below 1.
+    """
     highest = max(ratios.values())
     return highest == 0 or (highest < 1 and _near(ratios, threshold)[0] == max(ratios))
 
 
 def _settled(ratios: Mapping[float, float], threshold: float = THRESHOLD, largest: float = torch.inf) -> float | None:
-    """Return the smallest radius whose ratio is near the highest; None if larger radii may fool more images.
+    """Return the saturation radius: the smallest radius whose ratio is near the highest ratio.
+
+    None if larger radii may fool more images.
 
     Args:
         ratios: misclassification ratio at each radius, ascending.
@@ -322,7 +342,11 @@ def _settled(ratios: Mapping[float, float], threshold: float = THRESHOLD, larges
 
 
 def default_budgets(norm: Norm, components: int) -> list[float]:
-    """Return the customary radius times 1/16, 1/8, ... 16, ascending. Raises Unsupported for a norm without radii."""
+    """Return the customary radius times 1/16, 1/8, ... 16, ascending.
+
+    Raises:
+        Unsupported: for a norm without radii.
+    """
     customary = default_epsilon(norm, components)
     if customary is None:
         raise Unsupported(f"expected a norm with radii, got {norm}")

@@ -1,4 +1,4 @@
-"""Runs one attack, on the model or on a surrogate, and converts results to 8-bit images."""
+"""Runs an attack without a search, on the model or on a surrogate, and converts results to 8-bit images."""
 
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
     eight_bit: bool = False,
     **options: Any,
 ) -> AttackResult:
-    """Run an implementation on the model as `run_attack` does, or on a surrogate as `run_transfer` does.
+    """Run an implementation on a model, or make its examples on a surrogate and judge them on the model.
 
     Args:
         row: the implementation.
@@ -39,12 +39,12 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
         threat_model: norm, epsilon, targeted.
-        surrogate: model on which the examples are made. An attack that was already fitted on the surrogate queries
-            `classifier` instead.
-        with_curves: whether to record each image's smallest adversarial distance after each pass. Only for a
-            minimum-norm attack in the judge's precision.
+        surrogate: model on which the examples are made. None to make them on `classifier`. An attack that was already
+            fitted on the surrogate makes its examples on `classifier` in any case.
+        with_curves: whether to record the smallest adversarial distance of each image after each pass. This is possible
+            only for minimum-norm attacks on the CPU and in float32; otherwise nothing is recorded.
         eight_bit: whether success and distance are measured on 8-bit images.
-        **options: as for `run_attack`.
+        **options: options of `run_attack` and canonical parameters.
 
     Raises:
         DavylampError: any error of the attack.
@@ -68,7 +68,7 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
 
 
 def _is_rounded(precision: str | None) -> bool:
-    """Whether an attack's passes on a CPU have a lower precision than the judge's. None means torch's setting."""
+    """Whether an attack's passes on a CPU have a lower precision than float32. None stands for the setting of torch."""
     return is_autocast() if precision is None else precision != "float32"
 
 
@@ -79,12 +79,12 @@ def _is_inside(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Ten
 
 
 def round_to_8bit(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
-    """Convert a result to 8-bit images (RoBIC, section 3): round the examples, and judge them again.
+    """Convert a result to 8-bit images (RoBIC, section 3): round the examples, and judge the rounded examples.
 
     Distances are between the rounded example and the rounded clean image. An example that rounding moves outside the
-    radius is rounded towards the clean image instead. It counts as not fooled if it is still outside. An example that
-    does not fool the model before rounding is not a success after rounding. Non-finite logits after rounding make the
-    result invalid.
+    radius is rounded towards the clean image instead. If it is still outside, it counts as not fooled. An example that
+    does not fool the model before rounding is not a success after rounding. A result is invalid if the logits of the
+    rounded example are not finite.
 
     Args:
         result: result of an attack.

@@ -21,13 +21,13 @@ _VERSION = "1"  # part of the key of a run, raised whenever the result of the sa
 
 
 class WorstCase(Search):
-    """`worst-case(A,B,...)`: attacks that run one after the other, each on the images not fooled yet."""
+    """`worst-case(A,B,...)`: attacks that run one after the other, each on the images that are not fooled yet."""
 
     kind = "worst-case"
     stands_for_several = sums_up = True
 
     def find_row(self) -> Implementation:
-        """Return an implementation that represents all attacks, with their common norms."""
+        """Return an implementation that represents all attacks of the worst case, with their common norms."""
         rows = [find_implementation(each) for each in self.members]
         return joint_row(",".join(row.name for row in rows), rows, "Worst case", "fixed-budget")
 
@@ -36,11 +36,11 @@ class WorstCase(Search):
         return run_worst_case(dict(zip(self.members, self.rows(row), strict=True)), *nouns, **options)
 
     def version(self, row: Implementation, versions: Sequence[str] = ()) -> str:
-        """Return the version of the worst case and of every library in it, and the digests of users' attacks.
+        """Return the version of the worst case, the versions of all libraries in it, and the digests of users' attacks.
 
         Args:
             row: implementation that represents all attacks.
-            versions: version of each attack, in order.
+            versions: version of each attack, in the order of the attacks.
         """
         parts = [
             version if each.given is not None else f"{each.library} {version}"
@@ -52,21 +52,26 @@ class WorstCase(Search):
     def check_member(search: Search, row: Implementation, threat_model: ThreatModel) -> None:
         """Raise an error for an attack that cannot be part of a worst case.
 
+        `search` is the search of the attack, which is `Single` for an attack without a search.
+
         Raises:
-            InvalidInput: for a search, or a minimum-norm attack without a radius.
-            Unsupported: if it is fitted on all images, or has no name.
+            InvalidInput: if the attack is inside a search, or is a minimum-norm attack and the threat model has no
+                radius.
+            Unsupported: if the attack is fitted on all images, or cannot be given by name.
         """
         if search.searches_radius:
             raise InvalidInput(
-                f"expected attacks at one radius with `stop_when_fooled`, got {search.name}; run it separately"
+                f"`stop_when_fooled` needs attacks at one radius, got the search {search.name}; run it separately"
             )
         if canonical_attack(row).kind == "minimum-norm" and threat_model.epsilon is None:
             raise InvalidInput(
-                f"expected `epsilon` with `stop_when_fooled` and {search.name}, a minimum-norm attack: "
+                f"`stop_when_fooled` needs `epsilon` for {search.name}, a minimum-norm attack: "
                 "without a radius any change counts"
             )
         if row.universal or row.fit:
-            raise Unsupported(f"{row.name} is fitted on all images and cannot skip fooled ones; run it separately")
+            raise Unsupported(
+                f"{row.name} is fitted on all images, so `stop_when_fooled` cannot skip fooled ones; run it separately"
+            )
         if set(row.name) & set(",()"):
             raise Unsupported(f"`stop_when_fooled` needs a file name without commas and brackets, got {row.name}")
         if row.given is not None and row.library == "user":
@@ -78,11 +83,14 @@ class WorstCase(Search):
 
 @dataclass(frozen=True, kw_only=True)
 class WorstCaseResult(AttackResult):
-    """Result of a worst case of several attacks, and their total cost.
+    """Result of the worst case over several attacks, and their total cost.
 
-    `winner` is the index of the attack whose example fools each image, (N,) int64, -1 without an example. `tried` is
-    the number of attacks that ran on each image, (N,) int64. No attack runs on an image after the winner, unless the
-    model is random, or on an image that is misclassified when clean.
+    No attack runs on an image that is misclassified when clean. Unless the model is random, no attack runs on an image
+    after the attack that fools it.
+
+    Args:
+        winner: index of the attack whose example fools each image, (N,) int64; -1 without an example.
+        tried: number of attacks that ran on each image, (N,) int64.
     """
 
     winner: Tensor
@@ -104,9 +112,9 @@ def run_worst_case(  # noqa: PLR0913 - the nouns of run_attack by position, the 
 ) -> WorstCaseResult:
     """Run the attacks of a worst case in their order, each on the images that earlier attacks have not fooled.
 
-    An image is fooled if one attack fools it validly. For a random model, the example that fools most of its samples
-    counts. If no attack fools an image and one of the results is invalid, the worst case is invalid and the image does
-    not count as robust. Its example is that of the last usable run.
+    An image is fooled if one attack fools it validly. For a random model, the example that fools most of the model's
+    samples counts. If no attack fools an image and one of the results is invalid, the result of the worst case is
+    invalid, and the image does not count as robust. The example of such an image is that of the last usable run.
 
     Args:
         members: the attacks by name, in their order.
@@ -116,10 +124,10 @@ def run_worst_case(  # noqa: PLR0913 - the nouns of run_attack by position, the 
         threat_model: norm, epsilon, targeted.
         targets: target classes, shape (N,), for a targeted threat model.
         first: index of the first image in the whole data set.
-        logits: logits of the clean images, shape (N, K), if known.
-        progress: called with the number of finished images; if it has a method `asked`, this is called with the number
-            of queries.
-        **options: as for `run_single`; the parameters of each attack by its name.
+        logits: logits of the clean images, shape (N, K). None to compute them.
+        progress: called with the number of finished images. If `progress` has a method `asked`, this method is called
+            with the number of queries.
+        **options: options of `run_single`, and the parameters of each attack, as a dict under the name of the attack.
 
     Raises:
         DavylampError: any error of one of the attacks, because the worst case is then unknown.
@@ -158,9 +166,10 @@ def run_worst_case(  # noqa: PLR0913 - the nouns of run_attack by position, the 
 
 
 class _Passes:
-    """Progress callback for one attack.
+    """Progress callback for one attack of a worst case, which forwards the number of queries.
 
-    It forwards the number of queries, and reports images as finished if no further attack will run on them.
+    It does not forward the number of images that the attack has finished, because later attacks may run on these
+    images. The worst case calls `report` for finished images.
     """
 
     def __init__(self, progress: Callable[[int], object] | None):
@@ -168,7 +177,7 @@ class _Passes:
         self.asked: Any = getattr(progress, "asked", None)
 
     def __call__(self, images: int) -> None:
-        """Do nothing, because later attacks may still run on an image that this attack has finished."""
+        """Ignore images that an attack has finished. Attacks call this as their progress callback."""
 
     def report(self, images: int) -> None:
         if self._progress is not None and images:
@@ -176,7 +185,7 @@ class _Passes:
 
 
 def _begin(result: AttackResult) -> WorstCaseResult:
-    """Convert the result of the first attack, with tensors that can be changed in place."""
+    """Convert the result of the first attack to a result of the worst case, with copied tensors that can be changed."""
     fields: dict[str, Any] = {
         name: value.clone() if isinstance(value, Tensor) else value for name, value in vars(result).items()
     }
@@ -185,7 +194,7 @@ def _begin(result: AttackResult) -> WorstCaseResult:
 
 
 def _take(total: WorstCaseResult, rows: Tensor, result: AttackResult, place: int) -> WorstCaseResult:
-    """Add an attack's cost on some images. Keep its examples that are better than the current ones."""
+    """Add the cost of an attack on the images `rows` to a worst case, and keep its examples that are better."""
     add_costs(total, rows, result)
     total.tried[rows] += 1
     fooled, before, after = total.success[rows], total.fooled_rate[rows], result.fooled_rate

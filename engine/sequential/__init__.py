@@ -1,1 +1,1 @@
-"""Evaluations on images in random order that stop when a question is decided."""
+"""Evaluations on images in random order, which stop when a question about robust accuracy is decided."""

@@ -1,4 +1,4 @@
-"""Selects images of a plan in random order, and reuses finished runs as shards of runs on more images."""
+"""Selects the images of a plan in random order, and reuses finished runs in runs on more images."""
 
 import shutil
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from ..store.store import ResultsStore
 
 
 def count_images(plan: Plan) -> int:
-    """Return the number of images of a plan, which must be the same for every model.
+    """Return the number of images of a plan.
 
     Raises:
-        InvalidInput: if they differ, or if a result on an image would depend on the number of images.
+        InvalidInput: if the number differs between models, or if an attack of the plan needs all images at once.
     """
     for cell in plan.cells:
         if cell.needs_all_images or cell.fitted_on is not None:
@@ -99,7 +99,7 @@ def reuse_shards(store: ResultsStore, before: Plan, after: Plan) -> Plan:
 
 
 def remove_results(store: ResultsStore, plan: Plan) -> None:
-    """Remove the results of a plan, because the results on more images contain them."""
+    """Remove the results of a plan from a folder, because the results on more images contain them."""
     for cell in plan.cells:
         for shard in range(cell.shards):
             store.remove("parts", f"{cell.key}-{shard}")

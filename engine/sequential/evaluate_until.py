@@ -23,7 +23,13 @@ Run = Callable[[Plan, SequenceRecord], EvaluationSummary]
 
 
 class Stopped(NamedTuple):
-    """A stopped evaluation: the plan of its images, the summary of the last block, and the record."""
+    """A stopped evaluation.
+
+    Args:
+        plan: plan for the images that were evaluated.
+        summary: summary of the last block, with the seconds of all blocks.
+        record: the record of the sequence in the results folder, with the answers.
+    """
 
     plan: Plan
     summary: EvaluationSummary
@@ -40,7 +46,7 @@ def evaluate_until(
     workers: int,
     run: Run,
 ) -> Stopped:
-    """Run a plan on blocks of images in random order until the question is decided, or a run fails.
+    """Evaluate blocks of images in random order until a question is decided, or a run fails.
 
     Each block is an evaluation of the images so far, whose finished shards are reused. A killed call resumes in its
     block; several processes with the same arguments share the work. A call with a different question continues with the
@@ -52,14 +58,15 @@ def evaluate_until(
         images: images of each model in random order, by key of the model on data. Only the images that are attacked are
             decoded.
         store: results folder.
-        question: when to stop.
-        seed: seed of the order of the images.
+        question: the question to decide.
+        seed: seed of the random order of the images.
         workers: number of simultaneous tasks, which determines the number of shards of a block.
-        run: evaluates the plan of a block; the record has the answers after the blocks before it.
+        run: function that evaluates the plan of a block. Its second argument is the record of the sequence, with the
+            answers after the earlier blocks.
 
     Raises:
-        InvalidInput: if the runs cannot answer the question, or need all images at once.
-        DavylampError: as `run`.
+        InvalidInput: if the runs cannot answer the question, or an attack needs all images at once.
+        DavylampError: the errors of `run`.
     """
     population = count_images(plan)
     drawn = population, seed
@@ -100,7 +107,7 @@ def evaluate_until(
 
 
 def _images_there(store: ResultsStore, drawn: tuple[int, int]) -> int:
-    """Return the number of images of the finished runs on these images in this order, for a folder without a record."""
+    """Return the number of images of finished runs in this random order, for a folder without a sequence record."""
     try:
         done = read_outcomes(store.folder, []).done
     except Unavailable:
@@ -109,16 +116,16 @@ def _images_there(store: ResultsStore, drawn: tuple[int, int]) -> int:
 
 
 def next_block(images: int, shard_size: int, workers: int, population: int) -> int:
-    """Return the number of images at the end of the next block, from the number at its beginning."""
+    """Return the number of images at the end of the next block. `images` is the number at its beginning."""
     shards = max(workers, 1, math.ceil(_GROWTH * images / shard_size))
     return min(images + shards * shard_size, population)
 
 
 def results_of_plan(store: ResultsStore, plan: Plan) -> Results:
-    """Read the results of a plan's runs.
+    """Read the results of a plan's runs from a folder.
 
     Raises:
-        Unavailable: if there are none.
+        Unavailable: if the folder has no results of these runs.
     """
     outcomes = read_outcomes(store.folder, ["CA", "RA", UNION])
     keys = {cell.key for cell in plan.cells}
@@ -129,7 +136,7 @@ def results_of_plan(store: ResultsStore, plan: Plan) -> Results:
 
 
 def _texts(question: Question, answers: list[SequentialAnswer]) -> tuple[str, ...]:
-    """Return the answers as sentences: for an order of models, one for each threat model."""
+    """Return the answers as sentences. For an order of models, return a sentence for each threat model."""
     if not question.is_of_pairs or question.pair:
         return tuple(map(str, answers))
     threats = dict.fromkeys(answer.threat for answer in answers)

@@ -1,4 +1,4 @@
-"""Questions that end an evaluation on images in random order, and answers by intervals valid at any stopping time."""
+"""Questions that end an evaluation on images in random order. Answers have intervals valid at any stopping time."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -32,15 +32,15 @@ _NUMBER = re.compile(r"[^=].*[<>]=?\s*[-+.\d][-+.\d/e%]*")
 
 
 class SequentialAnswer(NamedTuple):
-    """Answer to a question about one model, or about a pair, under one threat model.
+    """Answer to a question about one model, or about a pair of models, under one threat model.
 
     Args:
-        about: the model or the pair, with the threat model.
-        interval: robust accuracy, or the difference of two models', with an interval that stays valid for any number of
-            images.
-        verdict: the decision; "" if there is none yet.
-        models: names of the model, or of both models.
-        threat: the threat model.
+        about: names of the model or the pair, and the threat model.
+        interval: robust accuracy, with an interval that is valid for any number of images. For a pair, the robust
+            accuracy of the first model minus that of the second.
+        verdict: the decision; "" if the question is not decided yet.
+        models: name of the model, or names of the two models.
+        threat: the threat model, as text.
     """
 
     about: str
@@ -56,7 +56,7 @@ class SequentialAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class Question:
-    """A question on the robust accuracy of all images.
+    """A question about the robust accuracy on all images of a data set.
 
     Args:
         text: the question as given.
@@ -75,7 +75,7 @@ class Question:
 
     @property
     def is_of_pairs(self) -> bool:
-        """Whether models are compared in pairs."""
+        """Whether the question compares models in pairs."""
         return self.requirement is None and self.width is None
 
     @property
@@ -84,7 +84,11 @@ class Question:
         return self.requirement is not None and is_union(self.requirement.symbol)
 
     def check(self, cells: Iterable[AttackRun]) -> None:
-        """Raise InvalidInput if the runs cannot answer the question, for example without the named model."""
+        """Check that runs can answer the question.
+
+        Raises:
+            InvalidInput: if the runs cannot answer it, for example because a named model is missing.
+        """
         cells = [*cells]
         fitting = [cell for cell in cells if self._is_about(cell)]
         if not fitting:
@@ -109,13 +113,13 @@ class Question:
         return at is None or is_at(threat.norm, threat.epsilon, at)
 
     def groups(self, outcomes: Results) -> list[TableGroup]:
-        """Return the rows of a table by models to which the question applies."""
+        """Return the rows to which the question applies, in a table by models."""
         groups = [group for group in group_cells(outcomes, "models") if group.parts]
         return [group for group in groups if self._is_about(group.parts[0][0].cell)]
 
 
 def parse_question(text: str) -> Question:
-    """Parse a question: see `GRAMMAR`.
+    """Parse the text of a question. `GRAMMAR` describes its form.
 
     Raises:
         InvalidInput: if the text has a different form.
@@ -160,7 +164,7 @@ def _why_no_union(cells: Iterable[AttackRun]) -> str:
 
 
 class Answers:
-    """Answers to a question that are updated as images are added.
+    """Answers to a question, which are updated when images are added.
 
     Args:
         question: the question.
@@ -171,7 +175,10 @@ class Answers:
         self._means: dict[str, AnytimeMean] = {}
 
     def update(self, outcomes: Results) -> list[SequentialAnswer]:
-        """Return the answers from results that contain all earlier images, in their random order.
+        """Return the answers for results on more images.
+
+        Args:
+            outcomes: results that contain all earlier images, in their random order.
 
         Raises:
             InvalidInput: if two compared models have no attack in common, or different images.
@@ -246,12 +253,12 @@ class Answers:
 
 
 def is_decided(answers: Sequence[SequentialAnswer]) -> bool:
-    """Whether there are answers, and every one has a verdict."""
+    """Whether there is at least one answer, and every answer has a verdict."""
     return bool(answers) and all(answer.verdict for answer in answers)
 
 
 def describe_order(answers: Sequence[SequentialAnswer]) -> str:
-    """Return the order of the models as far as it is decided: "A > B ~ C", where B and C may be in either order."""
+    """Return the order of the models, as far as it is decided: "A > B ~ C" if B and C may be in either order."""
     wins: dict[str, int] = {}
     decided = {}
     for answer in answers:

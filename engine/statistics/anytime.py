@@ -1,4 +1,4 @@
-"""Intervals of a mean that stay valid for any number of images, so that stopping at any time is allowed."""
+"""Intervals of a mean that are valid for any number of images, so that an evaluation may stop at any time."""
 
 import math
 from functools import lru_cache
@@ -16,18 +16,18 @@ _AT_ONCE = 256  # values in one array operation
 class _LowerBound:
     """A lower bound of the mean of values in [0, 1], by betting against every smaller mean.
 
-    For each candidate mean m, a gambler's wealth starts at 1 and is multiplied with 1 + bet * (x - m) for each value x.
-    Each bet depends only on earlier values. It is never negative, and so small that the wealth stays nonnegative. If m
-    is the true mean, the wealth is a martingale and reaches 1 / alpha with a probability of at most alpha (Ville 1939).
-    Each m whose wealth reaches 1 / alpha is therefore excluded (Waudby-Smith and Ramdas 2024, Estimating means of
-    bounded random variables by betting). Half of the wealth is bet as if values were 0 or 1 with the mean so far. The
-    other half is bet by the mean and variance so far, which is better for values close together.
+    For each candidate mean m, a gambler's wealth starts at 1 and is multiplied by 1 + bet * (x - m) for each value x.
+    Each bet depends only on earlier values. A bet is never negative, and so small that the wealth stays nonnegative. If
+    m is the true mean, the wealth is a martingale and reaches 1 / alpha with a probability of at most alpha (Ville
+    1939). Each m whose wealth reaches 1 / alpha is therefore excluded (Waudby-Smith and Ramdas 2024, Estimating means
+    of bounded random variables by betting). Half of the wealth is bet as if values were 0 or 1 with the mean so far.
+    The other half is bet by the mean and variance so far, which is better for values close together.
 
     Args:
         population: number of values in the population, if the values are drawn at random without replacement. None for
             independent draws.
         alpha: largest probability that the bound is ever above the mean.
-        grid: candidate means, ascending from 0 to 1, with their complements.
+        grid: candidate means, ascending from 0 to 1. With each candidate m, the grid contains 1 - m.
     """
 
     def __init__(self, population: int | None, alpha: float, grid: np.ndarray):
@@ -36,7 +36,7 @@ class _LowerBound:
         self.log_wealth = np.zeros((2, len(grid)))  # of both halves
 
     def add(self, values: np.ndarray) -> None:
-        """Update the wealth for each candidate with further values, (n,)."""
+        """Update the wealth of each candidate mean with further values, (n,)."""
         for block in np.split(values, range(_AT_ONCE, len(values), _AT_ONCE)):
             self._add(block)
 
@@ -60,14 +60,17 @@ class _LowerBound:
         self.sum, self.deviations = float(sums[-1, 0]), float(deviations[-1, 0])
 
     def _remaining_means(self, sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return the mean of the unseen values, for each number of seen values and each candidate mean."""
+        """Return the mean that the unseen values must have, for each number of seen values and each candidate mean."""
         if self.population is None:
             return np.broadcast_to(self.grid, (len(sums), len(self.grid)))
         return (self.population * self.grid - sums) / (self.population - counts)
 
     @property
     def value(self) -> float:
-        """The bound: the largest candidate below which all are excluded, or larger if the values imply it."""
+        """The lower bound: the largest candidate mean such that this candidate and all smaller ones are excluded.
+
+        The bound is larger if the values seen so far imply a larger mean even if all unseen values are 0.
+        """
         known = 0.0 if self.population is None else self.sum / self.population
         return known if self.count == self.population else max(float(self.grid[self._excluded]), known)
 
@@ -79,7 +82,7 @@ class _LowerBound:
 
     @property
     def _excluded(self) -> int:
-        """Index of the largest candidate up to which all candidates are excluded by their wealth; 0 if none is."""
+        """Index of the largest candidate such that this candidate and all smaller ones are excluded; 0 without one."""
         excluded = np.logaddexp(*self.log_wealth) - math.log(2) >= -math.log(self.alpha)
         return max(int(np.argmin([*excluded, False])) - 1, 0)
 
@@ -87,16 +90,16 @@ class _LowerBound:
 class AnytimeMean:
     """Mean of values per image, with an interval that is valid for all numbers of images simultaneously.
 
-    A value may be known only as a range (invalid results). The interval covers both the mean of the lower ends and the
-    mean of the upper ends of the ranges.
+    A value may be known only as a range (invalid results). The interval then covers the mean of the lower ends of the
+    ranges and the mean of the upper ends.
 
     Args:
-        population: number of images in the population, if images are drawn at random without replacement; the interval
+        population: number of images in the population, if images are drawn at random without replacement. The interval
             is then for the mean over the population. None for independent draws; the interval is then for the mean of
             their distribution.
         level: probability that the interval is right at all numbers of images together, inside (0, 1).
-        grid: candidate means and their complements, ascending from 0 to 1; bounds are rounded outwards to candidates. A
-            grid with few candidates makes simulations of decisions faster.
+        grid: candidate means, ascending from 0 to 1. With each candidate m, the grid must contain 1 - m. Bounds are
+            rounded outwards to candidates. Few candidates make simulations faster.
     """
 
     def __init__(self, population: int | None = None, level: float = LEVEL, grid: np.ndarray = GRID):
@@ -108,8 +111,9 @@ class AnytimeMean:
         """Add the values of further images.
 
         Args:
-            low: values in [0, 1], shape (n,), in the random order of the images.
-            high: upper ends of values known as a range, shape (n,); None if the values are known exactly.
+            low: values in [0, 1], shape (n,), in the random order of the images. For a value that is known as a range,
+                the lower end.
+            high: upper ends of the ranges, shape (n,). None if all values are known exactly.
 
         Raises:
             ValueError: if a value is outside [0, 1], or there are more values than the population.
@@ -119,7 +123,9 @@ class AnytimeMean:
             raise ValueError("expected values from 0 to 1, got values outside this range")
         population = self._low.population
         if population is not None and self._low.count + ends.shape[1] > population:
-            raise ValueError(f"expected at most {population} values, got {self._low.count + ends.shape[1]}")
+            raise ValueError(
+                f"expected at most {population} values (the population), got {self._low.count + ends.shape[1]}"
+            )
         self._low.add(ends[0])
         self._high.add(1 - ends[1])
         self._total += ends.sum(1)
@@ -131,7 +137,10 @@ class AnytimeMean:
 
     @property
     def interval(self) -> Interval:
-        """The mean of the lower ends so far, with the interval. Without images, NaN and [0, 1]."""
+        """The mean of the lower ends so far, and the interval.
+
+        Without images, the mean is NaN and the interval [0, 1].
+        """
         value = float(self._total[0]) / self.images if self.images else math.nan
         return Interval(value, self._low.value, self._high.complement)
 
@@ -139,14 +148,15 @@ class AnytimeMean:
 def rate_interval(
     low: np.ndarray, high: np.ndarray, population: int | None, level: float = LEVEL
 ) -> tuple[float, float]:
-    """Return the interval of the mean of values per image, which may be known only as a range.
+    """Return the interval of the mean of values per image, which may be known only as ranges.
 
     Args:
-        low: values in [0, 1], shape (n,), in their random order if they were drawn.
-        high: upper ends of the values, shape (n,).
-        population: number of images in the population, if the images were drawn at random. Their number may depend on
-            the results, because the interval of `AnytimeMean` is valid for any number. None if the number was fixed in
-            advance, for Clopper and Pearson's interval.
+        low: values in [0, 1], or the lower ends of ranges, shape (n,). If the images were drawn at random, the values
+            must be in the order of the draws.
+        high: the same values, or the upper ends of ranges, shape (n,).
+        population: number of images in the population, if the images were drawn at random. The interval is then that of
+            `AnytimeMean`, so the number of images may depend on the results. None if the number of images was fixed in
+            advance. The interval is then Clopper and Pearson's.
         level: confidence level, in (0, 1).
     """
     if population is None:
@@ -157,7 +167,7 @@ def rate_interval(
 
 @lru_cache(maxsize=256)
 def _drawn_interval(low: bytes, high: bytes, population: int, level: float) -> tuple[float, float]:
-    """Return the interval of `AnytimeMean`. It is cached, because several tables of a folder show it."""
+    """Return the interval of `AnytimeMean`. The interval is cached, because several tables of a folder show it."""
     mean = AnytimeMean(population, level)
     mean.add(np.frombuffer(low), np.frombuffer(high))
     return mean.interval.low, mean.interval.high

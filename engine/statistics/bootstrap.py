@@ -1,4 +1,4 @@
-"""Percentile intervals from resampled images, computed as matrix products with the counts of each resample."""
+"""Percentile intervals from resampled images (bootstrap), computed as matrix products with the resamples' counts."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ FEWEST = 5  # images; with fewer the bootstrap underestimates the spread
 
 
 class Estimate(NamedTuple):
-    """An estimate, its 95 % interval and the number of images; NaN if undefined."""
+    """An estimate with its 95 % interval and the number n of images. NaN if undefined or without an interval."""
 
     value: float
     low: float
@@ -31,10 +31,13 @@ class Estimate(NamedTuple):
 
 
 class Replicates(NamedTuple):
-    """Means as sums and counts, (R,) each: row 0 is for the original images, the other rows for R - 1 resamples.
+    """A mean over images, computed on the original images and on R - 1 resamples. Row 0 is for the original images.
 
-    `n` is the number of images, counted once for each attack. `different` is the number of distinct images, 0 if all
-    images are distinct.
+    Args:
+        total: sum of the values, (R,).
+        count: number of values in the sum, (R,).
+        n: number of images. An image that several runs attack is counted for each run.
+        different: number of distinct images; 0 if all n images are distinct.
     """
 
     total: np.ndarray
@@ -44,7 +47,7 @@ class Replicates(NamedTuple):
 
     @property
     def ratio(self) -> np.ndarray:
-        """The mean in each replicate, (R,); NaN if the replicate has no image with a defined value."""
+        """The mean in each replicate, (R,); NaN if no image of the replicate has a defined value."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.total / self.count
 
@@ -52,7 +55,8 @@ class Replicates(NamedTuple):
 def resample(images: int, replicates: int, seed: int) -> np.ndarray:
     """Return the number of times that each image is drawn in each bootstrap replicate.
 
-    Equal arguments give equal counts, so that comparisons of runs stay paired.
+    Equal arguments give equal counts. Runs on the same images therefore have the same replicates, and can be compared
+    image by image.
 
     Args:
         images: number of images, at least 1.
@@ -77,10 +81,10 @@ def resample(images: int, replicates: int, seed: int) -> np.ndarray:
 
 
 def bootstrap_means(counts: np.ndarray, values: np.ndarray) -> list[Replicates]:
-    """Return, for every column, the mean over its defined values in each replicate.
+    """Return the replicates of the mean of every column, over the images for which the column is defined.
 
     Args:
-        counts: from `resample`, shape (R, n), as floating point numbers if it is used many times.
+        counts: from `resample`, shape (R, n). Convert the counts to floating point numbers if they are used many times.
         values: shape (n, S); NaN if undefined.
 
     Returns:
@@ -100,12 +104,12 @@ def bootstrap_means(counts: np.ndarray, values: np.ndarray) -> list[Replicates]:
 
 
 def draws_of(values: np.ndarray, n: int) -> Replicates:
-    """Wrap the values of a statistic that is not a mean over images, (R,), as replicates."""
+    """Convert a statistic that is not a mean over images, given its value in each replicate, (R,), to `Replicates`."""
     return Replicates(values, np.ones(len(values)), n)
 
 
 def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
-    """Return the estimate and its expanded percentile interval (`tail_probability`), ignoring undefined replicates.
+    """Return an estimate with its expanded percentile interval (`tail_probability`). Undefined replicates are ignored.
 
     There is no interval (NaN) for fewer than `FEWEST` images, or if all replicates are equal: an interval of zero width
     would claim certainty. For rates, use `proportion_interval` instead.
@@ -113,7 +117,7 @@ def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
     Args:
         draws: the estimate on the original images, then in every replicate, shape (R,).
         n: number of images.
-        different: number of distinct images, or 0 if all images are distinct.
+        different: number of distinct images; 0 if all images are distinct.
     """
     low, high = (float(ends[0]) for ends in interval_bands(draws[:, None], tail_probability(different or n)))
     if (different or n) < FEWEST or low == high or math.isclose(low, high, rel_tol=1e-12):  # sums round
@@ -122,10 +126,10 @@ def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
 
 
 def interval_bands(draws: np.ndarray, tail: float = TAIL) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bounds of the percentile interval of every column of `draws`, two arrays of shape (C,).
+    """Return the lower and upper bounds of the percentile interval of every column of `draws`, (C,) each.
 
     Args:
-        draws: shape (R, C). Row 0 has the estimates on the original images and is ignored; the other rows are
+        draws: shape (R, C). Row 0 has the estimates on the original images and is ignored. The other rows are
             replicates.
         tail: proportion of the replicates that is cut off on each side.
     """
@@ -141,7 +145,7 @@ def interval_bands(draws: np.ndarray, tail: float = TAIL) -> tuple[np.ndarray, n
 
 
 def draw_macro_f1(counts: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Compute `metrics.macro_f1` in each replicate, (R,), over the classes that occur.
+    """Compute `metrics.macro_f1` in each replicate, (R,), over the classes that occur in the replicate.
 
     Args:
         counts: from `resample`, shape (R, n).
@@ -172,14 +176,20 @@ def _sums_by_class(drawn: np.ndarray, of_images: np.ndarray, classes: np.ndarray
 
 
 def draw_levels(seconds: np.ndarray) -> np.ndarray:
-    """Compute `metrics.time_cost_levels` in each replicate, from the seconds of attacks (R, A). NaN remains NaN."""
+    """Compute `metrics.time_cost_levels` of A attacks in each replicate, from their seconds (R, A). NaN remains NaN."""
     faster = (seconds[:, None, :] < seconds[:, :, None]).sum(2)
     known = (~np.isnan(seconds)).sum(1, keepdims=True)
     return np.where(np.isnan(seconds), math.nan, faster * LEVELS // known.clip(1))
 
 
 def draw_optimality(counts: np.ndarray, distances: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """Compute `metrics.local_optimality` of distances (n,) compared with the best ones (n,), in each replicate."""
+    """Compute `metrics.local_optimality` in each replicate, (R,).
+
+    Args:
+        counts: from `resample`, shape (R, n).
+        distances: distances that the attack found, shape (n,).
+        best: smallest known distances of the images, shape (n,).
+    """
     if np.isinf(best).any():  # undefined on the images themselves, so without an interval
         return np.full(len(counts), math.nan)
     ends, place = np.unique(_largest_drawn(counts, best), return_inverse=True)  # few: large ones are often drawn
@@ -194,7 +204,10 @@ def draw_optimality(counts: np.ndarray, distances: np.ndarray, best: np.ndarray)
 
 
 def _largest_drawn(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the largest value (n,) among each replicate's images, (R,); arbitrary for a replicate without images."""
+    """Return the largest of the values (n,) that each replicate draws, (R,).
+
+    The result is arbitrary without drawn images.
+    """
     order = np.argsort(-values, kind="stable")
     place, left, looked = np.zeros(len(counts), int), np.arange(len(counts)), 0
     while len(left) and looked < len(order):
@@ -205,16 +218,16 @@ def _largest_drawn(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def draw_half_distortion(counts: np.ndarray, distances: np.ndarray, measured: float | None = None) -> np.ndarray:
-    """Compute `metrics.half_distortion` of distances (n,) in each replicate. Row 0 is the metric itself.
+    """Compute `metrics.half_distortion` in each replicate. Row 0 is the metric on the original images.
 
     Args:
         counts: from `resample`, shape (R, n).
         distances: distance of each image, shape (n,), >= 0.
-        measured: value of the metric, if known.
+        measured: the metric on the original images. None to compute it.
 
     Returns:
-        Shape (R,). Infinite if no image is fooled. NaN if no clean image is classified correctly, or if all are fooled
-        at the same distance, which no exponential fits.
+        Shape (R,). Infinite if no image is fooled. NaN if no clean image is classified correctly, or if all images are
+        fooled at the same distance, which no exponential fits.
     """
     fallen = np.flatnonzero((distances > 0) & np.isfinite(distances))
     fallen = fallen[np.argsort(distances[fallen], kind="stable")]
@@ -235,8 +248,8 @@ def _halves(fallen: np.ndarray, right: np.ndarray, steps: np.ndarray) -> np.ndar
 
     The accuracy just after step s is a_s = 1 - (number fooled up to s) / right. Only steps at which an image is fooled
     count. The rate r of exp(-r d) minimises the sum of (exp(-r d_s) - a_s)^2 over these steps. Without the term that
-    does not depend on r, this is two matrix products for each rate. Newton's method in ln r refines the best rate of a
-    grid, between its neighbours. It makes no step if the curvature is not positive.
+    does not depend on r, this sum is two matrix products for each rate. Newton's method in ln r refines the best rate
+    of a grid, between its neighbours. If the curvature is not positive, Newton's method makes no step.
     """
     met = (fallen > 0).astype(float)
     with np.errstate(invalid="ignore", divide="ignore"):

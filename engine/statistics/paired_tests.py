@@ -1,4 +1,4 @@
-"""Paired tests of two implementations on the same images, with SciPy."""
+"""Paired tests of two attacks on the same images, with SciPy."""
 
 import math
 
@@ -10,28 +10,31 @@ _ENUMERATED = 13  # most pairs for which the p-value is exact in spite of ties
 
 
 def min_images_for_significance(level: float) -> int:
-    """Return the smallest number of images with which McNemar's p-value can be below `level`.
+    """Return the smallest number of images with which McNemar's test can be significant at a level.
 
-    This p-value is reached if all images favour one attack. With fewer pairs, Wilcoxon's test cannot be significant
-    either.
+    The p-value is smallest if all images favour the same attack. With fewer images, Wilcoxon's test cannot be
+    significant either.
     """
     return math.floor(math.log2(2 / level)) + 1
 
 
 def min_images_for_equivalence(margin: float, level: float = 0.9) -> int:
-    """Return the number of images with equal outcomes at which `difference_interval` lies inside the margin."""
+    """Return the smallest number of images with which two attacks can be equivalent.
+
+    With this number, `difference_interval` lies inside the margin if both attacks fool the same images.
+    """
     return math.floor(math.log((1 - level) / 2) / math.log1p(-margin)) + 1
 
 
 def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
-    """Test whether the images that only one attack fools are split evenly (McNemar, exact, two-sided).
+    """Test whether two attacks fool equally many of the images that only one of them fools (McNemar, exact, two-sided).
 
     Args:
-        first: success of the first on each image, shape (n,), bool.
-        second: success of the second on the same images, shape (n,), bool.
+        first: success of the first attack on each image, shape (n,), bool.
+        second: success of the second attack on the same images, shape (n,), bool.
 
     Returns:
-        The p-value; 1 if no image is fooled by only one of them.
+        The p-value; 1 if no image is fooled by only one attack.
     """
     first, second = np.asarray(first, bool), np.asarray(second, bool)
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
@@ -41,14 +44,14 @@ def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def wilcoxon(first: ArrayLike, second: ArrayLike) -> float:
-    """Compute the two-sided Wilcoxon signed-rank test on paired distances. Zero differences are dropped.
+    """Compute the two-sided Wilcoxon signed-rank test on paired distances. Images with equal distances are ignored.
 
     Args:
-        first: distances of the first, shape (n,), finite.
-        second: distances of the second on the same images, shape (n,), finite.
+        first: distances of the first attack, shape (n,), finite.
+        second: distances of the second attack on the same images, shape (n,), finite.
 
     Returns:
-        The p-value; 1 if every pair is equal, NaN without pairs.
+        The p-value. 1 if the distances are equal on every image, NaN without images.
     """
     difference = np.asarray(first, float) - np.asarray(second, float)
     if len(difference) == 0:
@@ -65,6 +68,6 @@ def wilcoxon(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def signed_rank_sum(first: ArrayLike, second: ArrayLike) -> float:
-    """Return Wilcoxon's sum of signed ranks, which is positive if the first distances tend to be larger."""
+    """Return Wilcoxon's sum of signed ranks. The sum is positive if the first distances tend to be larger."""
     difference = np.asarray(first, float) - np.asarray(second, float)
     return float((scipy.stats.rankdata(np.abs(difference)) * np.sign(difference)).sum())

@@ -1,4 +1,4 @@
-"""Compares two implementations by paired outcomes on the same images, with the rule for the verdict."""
+"""Compares two implementations image by image, and decides the verdict by `RULE`."""
 
 import math
 from dataclasses import dataclass
@@ -20,35 +20,36 @@ MARGIN = 0.05  # equivalence: success rates at most 5 points apart
 DISTANCE_MARGIN = 0.05  # equivalence of minimum-norm attacks: median ratio of distances at most 5 % from 1
 
 RULE = (
-    "identical: on every compared image, success, prediction, largest change and a random projection "
-    "agree up to float32 rounding (1e-6), and at least one image was changed. "
-    "weaker: exact McNemar test on success or, for minimum-norm attacks, Wilcoxon's test on the "
-    "distances if both succeed. The probability of a false difference in one comparison (the "
-    "implementations of one attack "
-    "on one model and its images, under one threat model) is at most 5 % (Bonferroni): p-values are uncorrected, "
-    "and significant below 5 % divided by the number of pairs, and by 2 if a pair has both tests. Intervals have "
-    "the same level: an interval that excludes 0 is a difference. "
-    "equivalent: success rates at most 5 points apart (both bounds of the interval of the paired difference) and, for "
-    "minimum-norm attacks, the median ratio of distances within 5 % of 1. "
-    "no difference found: neither. undecided: too few images for any outcome to be significant. "
+    "identical: on every compared image, the examples of both implementations agree in success, prediction, largest "
+    "change and a random projection, up to float32 rounding (1e-6), and at least one image was changed. "
+    "weaker: the exact McNemar test on success is significant or, for minimum-norm attacks, Wilcoxon's test on the "
+    "distances of images that both implementations fool. A comparison consists of the implementations of one attack "
+    "on one model and its images, under one threat model. The probability of a false difference in a comparison is "
+    "at most 5 % (Bonferroni): a p-value is not corrected, but significant only below 5 % divided by the number of "
+    "pairs, and by 2 if a pair has both tests. Intervals have the same level: an interval that excludes 0 shows a "
+    "difference. "
+    "equivalent: both bounds of the interval of the difference of success rates are within 5 points of 0 and, for "
+    "minimum-norm attacks, those of the median ratio of distances within 5 % of 1. "
+    "no difference found: neither weaker nor equivalent. "
+    "undecided: there are too few images for any outcome to be significant. "
     "broken: the implementation failed, or more than a tenth of its results are invalid through its fault. "
-    "A result that is invalid through the library's fault counts as a failure of the attack. One that is invalid "
-    "through the model's fault, or for an unknown reason, is omitted and counted; the interval covers either outcome. "
+    "A result that is invalid through the library's fault counts as a failure of the attack. A result that is invalid "
+    "through the model's fault, or for an unknown reason, is omitted, and the interval covers both possible outcomes. "
 )
 
 
 class PairedOutcomes(NamedTuple):
-    """Outcomes of one implementation on n images.
+    """Outcomes of one implementation on n images, as one side of a comparison.
 
     Args:
         name: name of the implementation.
         attacked: whether each image was attacked, (n,) bool.
         success: whether the attack succeeded, (n,) bool.
-        distance: distance to the clean image in the norm of the threat model, (n,); used if both implementations
-            succeed.
-        violations: invalid reasons of each image, empty if the result is valid, n tuples.
-        success_8bit: successes that remain after rounding to 8 bits, (n,) bool; None if unknown.
-        queries: forward and backward passes of each image, (n,); None if unknown.
+        distance: distance to the clean image in the norm of the threat model, (n,). Used only for images on which both
+            implementations succeed.
+        violations: invalid reasons of each image, n tuples; a tuple is empty if the result is valid.
+        success_8bit: whether the example still succeeds after rounding to 8 bits, (n,) bool. None if unknown.
+        queries: forward plus backward passes of each image, (n,). None if unknown.
     """
 
     name: str
@@ -60,7 +61,10 @@ class PairedOutcomes(NamedTuple):
     queries: np.ndarray | None = None
 
     def invalid_by(self, *faults: Fault) -> np.ndarray:
-        """Return which attacked images have a result that is invalid by these faults (default: any), (n,) bool."""
+        """Return whether the result of each attacked image is invalid through one of these faults, (n,) bool.
+
+        Without `faults`, every invalid result is included.
+        """
         known = {kinds: bool(kinds) and (not faults or fault_of(kinds) in faults) for kinds in set(self.violations)}
         return self.attacked & np.array([known[kinds] for kinds in self.violations], bool)
 
@@ -77,7 +81,7 @@ class PairedOutcomes(NamedTuple):
 
     @property
     def invalid_summary(self) -> str:
-        """Numbers of images by invalid reason: "no-gradient: 8 of 8 images"; empty if all results are valid."""
+        """Numbers of images by invalid reason, such as "no-gradient: 8 of 8 images"; empty if all results are valid."""
         if not any(self.violations):
             return ""
         kinds = [kind for names, hit in zip(self.violations, self.attacked, strict=True) if hit for kind in set(names)]
@@ -87,28 +91,30 @@ class PairedOutcomes(NamedTuple):
 
 @dataclass(frozen=True)
 class PairVerdict:
-    """A verdict, with the numbers from which it follows.
+    """The verdict on two implementations, called the first and the second, with the numbers from which it follows.
 
     Args:
-        verdict: see `RULE`.
-        weaker: name of the weaker or broken implementation; "A and B" if both are broken.
+        verdict: the verdict, see `RULE`.
+        weaker: name of the weaker or broken implementation; "A and B" if both are broken; "" for other verdicts.
         images: number of images that were compared.
-        left_out: number of attacked images that were omitted because a result is invalid for a reason other than its
-            library's fault.
-        p_success: p-value of the exact McNemar test.
-        p_distance: p-value of Wilcoxon's test on images where both succeed.
-        only_a: number of images that only the first fools.
-        only_b: number of images that only the second fools.
-        difference: success rate of the first minus that of the second, with its interval at 1 - `level`. An omitted
-            image may count for either. The interval excludes 0 if and only if the difference is significant.
-        ratio: median ratio of the first's distance to the second's, on images where both succeed, with its interval.
-        detectable: smallest number of images in favour of one implementation that would have been significant.
+        left_out: number of attacked images that were omitted. An image is omitted if a result is invalid, and the fault
+            is not that of the library.
+        p_success: p-value of the exact McNemar test on success.
+        p_distance: p-value of Wilcoxon's test on the distances of images on which both implementations succeed.
+        only_a: number of images that only the first implementation fools.
+        only_b: number of images that only the second implementation fools.
+        difference: success rate of the first implementation minus that of the second, with an interval at 1 - `level`.
+            The interval covers every possible outcome of omitted images. It excludes 0 if and only if the difference is
+            significant.
+        ratio: median ratio of the first implementation's distance to the second's, on images on which both succeed,
+            with an interval at 1 - `level`.
+        detectable: smallest number of images, all in favour of one implementation, that would have been significant.
         needed: smallest number of images with which an outcome can be significant.
-        pairs: number of pairs of implementations that are compared together.
-        tests: number of tests for this pair.
-        reason: why there is no comparison; otherwise empty.
-        queries: mean queries of the weaker divided by those of the other, or of the first divided by the second if
-            neither is weaker. NaN if unknown.
+        pairs: number of pairs of implementations in the same comparison, for the correction of the level.
+        tests: number of tests of this pair, for the correction of the level.
+        reason: the reason why there is no comparison; otherwise empty.
+        queries: mean queries of the weaker implementation divided by those of the other. If neither is weaker, mean
+            queries of the first divided by those of the second. NaN if unknown.
         fades: whether the difference disappears when examples are rounded to 8 bits.
     """
 
@@ -132,24 +138,27 @@ class PairVerdict:
 
     @property
     def p(self) -> float:
-        """p-value of the decisive test: the test of success, or the test of distances if only distances differ."""
+        """p-value of the decisive test: the test of success, or the test of distances if only the distances differ."""
         by_distance = self.verdict == "weaker" and not self.is_apart
         return self.p_distance if by_distance else self.p_success
 
     @property
     def is_apart(self) -> bool:
-        """Whether the success rates differ for all possible outcomes of the omitted images."""
+        """Whether the success rates differ significantly for all possible outcomes of the omitted images."""
         return self.difference.low > 0 or self.difference.high < 0
 
     @property
     def effect(self) -> tuple[float, float]:
-        """Absolute difference of the success rates, and of the logarithms of the distances; 0 if unknown."""
+        """Absolute difference of the success rates, and of the logarithms of the median distances; 0 if unknown."""
         rate, ratio = self.difference.value, self.ratio.value
         return 0.0 if math.isnan(rate) else abs(rate), abs(math.log(ratio)) if 0 < ratio < math.inf else 0.0
 
     @property
     def costs(self) -> str:
-        """Caveats of a verdict on success: unequal queries, and successes lost after rounding to 8 bits; "" if none."""
+        """Caveats of a verdict: unequal queries, or a difference that disappears after rounding to 8 bits.
+
+        Empty if there are no caveats, or for other verdicts than "weaker" and "equivalent".
+        """
         if self.verdict not in ("weaker", "equivalent"):
             return ""
         unequal = not math.isnan(self.queries) and not 1 / UNEQUAL_COST <= self.queries <= UNEQUAL_COST
@@ -160,7 +169,7 @@ class PairVerdict:
 
     @property
     def text(self) -> str:
-        """The verdict with its caveats: "weaker: art:pgd", "undecided: 3 more images needed"."""
+        """The verdict with its caveats, such as "weaker: art:pgd" or "undecided: 3 more images needed"."""
         costs = f" ({self.costs})" if self.costs else ""
         if self.weaker:
             return f"{self.verdict}: {self.weaker}{costs}"
@@ -172,12 +181,12 @@ class PairVerdict:
 
     @property
     def level(self) -> float:
-        """Significance level with which a p-value is compared."""
+        """Significance level of each test: 5 %, corrected for the number of tests."""
         return corrected_level(self.pairs * self.tests)
 
     @property
     def correction(self) -> str:
-        """The significance level and its correction, as text. p-values are not corrected."""
+        """The significance level with its correction, as text. The p-values are not corrected."""
         parts = [f"{self.pairs} pairs"] * (self.pairs > 1) + [f"{self.tests} tests each"] * (self.tests > 1)
         if not parts:
             return f"{SIGNIFICANT}"
@@ -192,12 +201,12 @@ class PairVerdict:
 
     @property
     def can_be_significant(self) -> bool:
-        """Whether any outcome on these images could be significant."""
+        """Whether some outcome on this number of images would be significant."""
         return not self.reason and self.images >= self.needed
 
     @property
     def power(self) -> str:
-        """The smallest difference that these images can detect, as a sentence."""
+        """The smallest difference that can be detected with this number of images, as a sentence."""
         if self.reason:
             return f"not compared: {self.reason}"
         if self.images < self.needed:
@@ -209,7 +218,7 @@ class PairVerdict:
 
 
 def corrected_level(tests: int) -> float:
-    """Return the significance level of each of several tests, for 5 % over all of them (Bonferroni)."""
+    """Return the significance level of each of several tests, such that all of them together have 5 % (Bonferroni)."""
     return SIGNIFICANT / max(1, tests)
 
 
@@ -222,18 +231,18 @@ def decide_verdict(
     moved: np.ndarray | None = None,
     pairs: int = 1,
 ) -> PairVerdict:
-    """Compare two implementations image by image, by `RULE`.
+    """Compare two implementations image by image, and decide the verdict by `RULE`.
 
     Args:
-        a: outcomes of the first.
-        b: outcomes of the second, on the same images.
-        minimum_norm: whether they are minimum-norm attacks. Then distances are also tested, and each of the two tests
-            has half the level.
+        a: outcomes of the first implementation.
+        b: outcomes of the second implementation, on the same images.
+        minimum_norm: whether the implementations are minimum-norm attacks. Then distances are also tested, and each of
+            the two tests has half the level.
         same: whether both implementations returned the same example, (n,) bool.
-        moved: whether at least one of the two changed the image, (n,) bool; None if this holds for all images. If both
-            returned the clean image, this does not count as agreement.
-        pairs: number of pairs compared together, including this one. The levels are such that at most 5 % of such sets
-            of pairs contain a false difference.
+        moved: whether at least one of the two implementations changed the image, (n,) bool. None if this holds for all
+            images. The verdict is "identical" only if some image was changed.
+        pairs: number of pairs of implementations in the same comparison, including this pair. In at most 5 % of such
+            comparisons, a difference is found although there is none.
     """
     both = a.attacked & b.attacked
     paired = both & ~a.invalid_by("model", "unknown") & ~b.invalid_by("model", "unknown")
@@ -266,7 +275,7 @@ def decide_verdict(
     if verdict == "weaker":
         costs["fades"] = _fades(*((a, b) if weaker == b.name else (b, a)), paired, level if numbers.is_apart else 0.0)
     elif verdict == "undecided" and numbers.p_success < numbers.level:
-        costs["reason"] = f"because {_images(left_out)} omitted as invalid could change the verdict"
+        costs["reason"] = f"the verdict depends on {_images(left_out)} omitted as invalid"
     if broken:
         verdict, weaker = "broken", broken
     elif images and same[paired].all() and (moved is None or moved[paired].any()):
@@ -280,11 +289,11 @@ def compare_rates(
     """Compare two rates on the same images, such as the robust accuracy of two models, by `RULE`.
 
     Args:
-        names: names of the two compared models or implementations.
-        first: outcomes of the first, (n,) bool.
-        second: outcomes of the second, (n,) bool.
-        undecided: whether an outcome is unknown, (n,) bool. Such an image may count for either side. None if all
-            outcomes are known.
+        names: names of the two models or implementations.
+        first: outcome of each image for the first name, (n,) bool.
+        second: outcome of each image for the second name, (n,) bool.
+        undecided: whether an outcome is unknown, (n,) bool. The interval covers both possible outcomes of such an
+            image. None if all outcomes are known.
     """
     nothing, every = np.zeros(len(first)), np.ones(len(first), bool)
     unknown = np.zeros(len(first), bool) if undecided is None else undecided
@@ -297,11 +306,13 @@ def compare_rates(
 
 
 def not_compared(broken: str, reason: str) -> PairVerdict:
-    """Return the verdict for a pair without results of both: "broken" if a library crashed, otherwise "undecided".
+    """Return the verdict on a pair of which at least one implementation has no results.
+
+    The verdict is "broken" if a library crashed, otherwise "undecided".
 
     Args:
-        broken: names of the implementations whose library crashed; empty if the model or the request is the cause.
-        reason: why a result is missing.
+        broken: names of the implementations whose library crashed. Empty if the model or the request is the cause.
+        reason: the reason why a result is missing.
     """
     return PairVerdict("broken" if broken else "undecided", broken, reason=reason)
 
@@ -309,7 +320,7 @@ def not_compared(broken: str, reason: str) -> PairVerdict:
 def _decide(numbers: PairVerdict, names: tuple[str, str], minimum_norm: bool, ranks: float) -> tuple[Verdict, str]:
     """Return the verdict that follows from the tests, and the name of the weaker implementation.
 
-    `ranks` is the signed-rank sum of distances, positive if the first's are larger.
+    `ranks` is the signed-rank sum of the distances, positive if the first implementation's distances are larger.
     """
     if numbers.is_apart:
         return "weaker", names[0] if numbers.only_a < numbers.only_b else names[1]
@@ -326,9 +337,8 @@ def _decide(numbers: PairVerdict, names: tuple[str, str], minimum_norm: bool, ra
 def _bounded_difference(only_a: int, only_b: int, images: int, left_out: int, level: float) -> Interval:
     """Return the difference of two success rates, with an interval that agrees with McNemar's exact test.
 
-    The interval excludes 0 only if the test is significant.
-
-    Omitted images may count for either side (the bounds of Manski 2003).
+    The interval excludes 0 only if the test is significant. It covers every possible outcome of the omitted images
+    (Manski 2003).
     """
     if not images:
         return UNKNOWN
@@ -348,9 +358,10 @@ def _ratio_of_queries(a: PairedOutcomes, b: PairedOutcomes, both: np.ndarray) ->
 
 
 def _fades(strong: PairedOutcomes, weak: PairedOutcomes, paired: np.ndarray, level: float) -> bool:
-    """Whether the stronger implementation is no longer significantly stronger on 8-bit images.
+    """Whether the stronger implementation is no longer significantly stronger after rounding to 8 bits.
 
-    For a verdict on distances, `level` is 0, so that no difference of success is required.
+    For a verdict on distances, `level` is 0. Then the difference disappears only if the other implementation succeeds
+    on more images.
     """
     if strong.success_8bit is None or weak.success_8bit is None or not paired.any():
         return False

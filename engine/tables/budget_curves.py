@@ -49,24 +49,27 @@ class Curve:
     """The accuracy of one model under one attack, by budget.
 
     Args:
-        labels: `model`, `implementation`, `norm`, `epsilon` (NaN if there is none, or if the budget is epsilon),
-            `targeted`, `setting` (distinguishes curves with equal labels), `images` (number attacked), `violations`.
-        kind: "distances" for a step curve from one run; "points" for one run at each budget, with unknown accuracy
-            between budgets.
-        budgets: shape (G,), rising from 0.
-        accuracy: rate of all images that remain correct within each budget, shape (G,); at 0 the clean accuracy.
-        low: lower bound of the 95 % interval of that rate, shape (G,).
-        high: upper bound of that interval, shape (G,).
+        labels: `model`, `implementation`, `norm`, `epsilon` (NaN without a radius, or if the budget is epsilon),
+            `targeted`, `setting` (distinguishes curves with equal labels), `images` (number of attacked images),
+            `violations` (number of invalid results).
+        kind: "distances" for a step curve from one run. "points" for a run at each budget; the accuracy between these
+            budgets is unknown.
+        budgets: shape (G,), ascending from 0.
+        accuracy: rate of all images that remain correct within each budget, shape (G,). At budget 0, it is the clean
+            accuracy.
+        low: lower bound of the 95 % interval of the accuracy, shape (G,).
+        high: upper bound of the 95 % interval of the accuracy, shape (G,).
         n: number of images.
-        half_distortion: `metrics.half_distortion`, in the unit of the budgets; for "distances" against epsilon.
-        r_squared: R squared of the half distortion's exponential fit.
-        empirical_half: `metrics.empirical_half_distortion`, in the unit of the budgets; for "distances".
-        optimality: `metrics.local_optimality` compared with the best of all attacks of the folder on each image, with
-            the same model, norm and target; for "distances" against epsilon.
-        reference_optimality: `metrics.local_optimality` compared with the best of all imported rows on each of their
-            images (`Results.references`). It is above 1 if the attack finds smaller distances than all of them.
-        judged: False for an imported row, whose numbers come from a different program.
-        is_extrapolated: whether the half distortion of one of its runs is extrapolated (`estimates.is_extrapolated`).
+        half_distortion: `metrics.half_distortion`, in the unit of the budgets. Only for "distances" against epsilon.
+        r_squared: R squared of the exponential fit of the half distortion.
+        empirical_half: `metrics.empirical_half_distortion`, in the unit of the budgets. Only for "distances".
+        optimality: `metrics.local_optimality`. The reference is the smallest distance on each image over all attacks of
+            the folder with the same model, norm and target. Only for "distances" against epsilon.
+        reference_optimality: `metrics.local_optimality`. The reference is the smallest distance on each image over all
+            imported attacks (`Results.references`). Above 1 if the attack finds smaller distances than all of them.
+        judged: False for an imported attack, whose results were judged by a different program.
+        is_extrapolated: whether the half distortion of a run of the curve is extrapolated
+            (`estimates.is_extrapolated`).
     """
 
     labels: Mapping[str, Any]
@@ -103,13 +106,13 @@ class Curve:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Curves(Displayed):
-    """Curves of a folder.
+    """Accuracy curves of a results folder.
 
     Args:
-        against: quantity of the budgets.
+        against: the quantity that limits the attacks: "epsilon", "grey-levels" or "queries".
         unit: unit of the budgets, by norm.
-        shown: round budgets that tables show, by norm; every "distances" curve has a value at these budgets.
-        curves: curves, ordered by norm, model, attack.
+        shown: round budgets that tables show, by norm. Every "distances" curve has a value at these budgets.
+        curves: the curves, ordered by norm, model and attack.
         findings: notes.
     """
 
@@ -128,7 +131,7 @@ class Curves(Displayed):
     def statistics(self) -> list[str]:
         """Headings of the summary statistics.
 
-        The comparison with imported attacks is included only if there are any.
+        The comparison with imported attacks is omitted if there are no imported attacks.
         """
         return [
             name
@@ -137,7 +140,11 @@ class Curves(Displayed):
         ]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row for each curve and shown budget, with the interval and the summary statistics."""
+        """Return a data frame with a row for each curve and each budget that the table shows.
+
+        Columns: the labels of the curve, `kind`, `unit`, `budget`, `accuracy`, `low`, `high`, `n`, and the summary
+        statistics.
+        """
         lines = []
         for curve in self.curves:
             norm = curve.labels["norm"]
@@ -154,14 +161,14 @@ class Curves(Displayed):
         return pd.DataFrame(lines)
 
     def tabulated(self, norm: str) -> list[float]:
-        """Return the budgets that the table of a norm shows: round budgets, and the budgets of point curves."""
+        """Return the budgets that the table of a norm shows: round budgets, and the budgets of the "points" curves."""
         mine = [curve for curve in self.curves if curve.labels["norm"] == norm]
         points = {float(budget) for curve in mine if curve.kind == "points" for budget in curve.budgets}
         known = {budget for curve in mine for budget in curve.budgets.tolist()}
         return sorted({*self.shown[norm], *points} & known) or sorted(self.shown[norm])
 
     def budget_text(self, norm: str, budget: float) -> str:
-        """Format a budget as the heading of its column."""
+        """Format a budget as the heading of a table column."""
         return format_radius(norm, budget) if self.against == "epsilon" else f"{budget:.4g}"
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
@@ -181,9 +188,10 @@ class Curves(Displayed):
 
 
 class _Steps(NamedTuple):
-    """Budgets at which one attack fools each image of one model. `falls` has an array, (n,), for each repeat.
+    """Runs of one attack on one model (one for each seed), with the budget at which the attack fools each image.
 
-    The search ended at `limit`, so the result of an image that is not fooled is unknown at larger budgets.
+    `falls` has an array (n,) for each run. The search ended at `limit`: at larger budgets, the result of an image that
+    is not fooled is unknown.
     """
 
     labels: dict[str, Any]
@@ -193,7 +201,7 @@ class _Steps(NamedTuple):
 
 
 class _Points(NamedTuple):
-    """Runs of one attack on one model at several budgets, with all repeats at each budget."""
+    """Runs of one attack on one model at several budgets, as pairs of a budget and its repeats."""
 
     labels: dict[str, Any]
     runs: list[tuple[float, list[RunResult]]]
@@ -213,30 +221,33 @@ def build_curves(
 
     Against epsilon, a minimum-norm attack or a `best(...)` search gives a step curve from its distances. A fixed-budget
     attack gives a point for each epsilon at which it was run, and the accuracy between these radii is unknown. Runs
-    whose step sizes are the same multiple of epsilon belong to one curve. Against queries, an image is fooled at the
-    number of forward plus backward passes with which the attack succeeded. An attack with the same cost for every image
-    gives a point at that cost. Images that are misclassified when clean are fooled at 0, and robust images at no
-    budget. Images with an invalid result are not correct at any budget above 0, as in robust accuracy, and a note
-    mentions them. Repeats with different seeds are averaged.
+    whose step sizes are the same multiple of epsilon belong to one curve.
+
+    Against queries, an image is fooled at the number of forward plus backward passes with which the attack succeeded.
+    An attack with the same cost for every image gives a point at that cost.
+
+    Images that are misclassified when clean are fooled at 0, and robust images at no budget. Images with an invalid
+    result are not correct at any budget above 0, as in robust accuracy, and a note gives their number. Repeats with
+    different seeds are averaged.
 
     Args:
-        folder: a results folder, or results that were read.
-        against: "epsilon", "queries", or "grey-levels": epsilon in RoBIC's unit, linf times 255 and l2 as the root mean
-            square change times 255.
-        norm: norm of the curves; None for all norms.
-        models: names of models; empty for all.
-        budgets: budgets of the table, >= 0; None for round numbers, for linf in grey levels.
-        bootstrap: number of bootstrap replicates, over images; 0 for no intervals.
-        seed: random seed of the resampling.
+        folder: path of a results folder, or its `Results`.
+        against: "epsilon", "queries", or "grey-levels". Grey levels are epsilon in RoBIC's unit: linf times 255, and l2
+            as the root mean square change times 255.
+        norm: norm of the curves. None for all norms.
+        models: names of models. None or empty for all models.
+        budgets: budgets of the table, >= 0. None for round numbers, which are multiples of 1/255 in linf.
+        bootstrap: number of bootstrap replicates over the images. 0 for no intervals.
+        seed: random seed of the bootstrap.
 
     Raises:
         UnknownName: if there is no such norm, or no such model in the folder.
         InvalidInput: if a budget is negative, or `against` is unknown.
         Unsupported: if a norm has no grey levels, or the folder has no runs of the norm.
-        Unavailable: if there is no such folder, or no finished run in it.
+        Unavailable: if there is no such folder, or the folder has no finished run.
     """
     if against not in get_args(Against):
-        raise InvalidInput(f"expected against as {', '.join(get_args(Against))}, got {against!r}")
+        raise InvalidInput(f"expected `against` to be one of {', '.join(get_args(Against))}, got {against!r}")
     if any(not budget >= 0 for budget in budgets or ()):
         raise InvalidInput(f"expected budgets >= 0, got {', '.join(map(str, budgets or ()))}")
     queries, grey = against == "queries", against == "grey-levels"
@@ -269,7 +280,7 @@ def build_curves(
         limits += [
             note(
                 "search-limit",
-                "{subject}: some images that were not fooled were searched only up to {limit:.4g}",
+                "{subject}: the search stopped at {limit:.4g} for some images that it did not fool",
                 subject=f"{run.labels['implementation']} on {run.labels['model']}",
                 limit=run.limit,
             )
@@ -282,23 +293,28 @@ def build_curves(
 
 
 def extrapolated_halves(curves: Sequence[Curve]) -> list[Finding]:
-    """Return a note on half distortions that are extrapolated beyond the measured budgets."""
+    """Return a note that names the curves whose half distortion is extrapolated beyond the measured budgets."""
     beyond = "; ".join(dict.fromkeys(curve.name for curve in curves if curve.is_extrapolated))
     sentence = f"{EXTRAPOLATED}: {{curves}}"
     return [note("extrapolated", sentence, curves=beyond)] if beyond else []
 
 
 def comparable_key(outcome: RunResult) -> tuple[str, str]:
-    """Return the key by which a run is matched with imported attacks: model on data, and norm.
+    """Return the key by which a run is matched with imported attacks: the key of model and data, and the norm.
 
-    Both are empty for targeted attacks and on 8-bit images, which are not comparable with imported attacks.
+    Both parts of the key are empty for targeted attacks and for 8-bit examples, because imported attacks have neither.
     """
     cell = outcome.cell
     return ("", "") if cell.threat_model.targeted or cell.pixels else (cell.subject.key, cell.threat_model.norm)
 
 
 def round_budgets(top: float, *, log: bool) -> tuple[float, ...]:
-    """Return round numbers up to `top`: at most 11 in equal steps from 0; on a logarithmic axis 1, 2, 5, 10, ..."""
+    """Return round numbers from 0 to `top`.
+
+    Args:
+        top: largest budget.
+        log: False for at most 11 numbers in equal steps. True for 1, 2, 5, 10, ... and `top` rounded up.
+    """
     if top <= 0 or not math.isfinite(top):
         return (0.0,)
     if log:
@@ -324,8 +340,8 @@ def _choose(outcomes: Results, norm: str | None, models: Sequence[str] | None) -
         if norm in (None, group.labels["norm"]) and (not models or group.labels["model"] in models)
     ]
     if not chosen:
-        have = ", ".join(sorted({group.labels["norm"] for group in groups})) or "no finished runs"
-        raise Unsupported(f"no results to draw: the folder has {have}")
+        have = ", ".join(sorted({group.labels["norm"] for group in groups})) or "none"
+        raise Unsupported(f"no results of this norm and model; norms with results in the folder: {have}")
     return sorted(chosen, key=lambda group: NORMS.index(group.labels["norm"]))
 
 
@@ -341,7 +357,10 @@ def _split(groups: Sequence[TableGroup], *, queries: bool, grey: bool) -> tuple[
 
 
 def _fall_by_queries(group: TableGroup) -> _Steps:
-    """Return the queries at which each image is fooled: 0 if it is wrong when clean, inf if it is not fooled."""
+    """Return the number of queries with which an attack fools each image.
+
+    The number is 0 for an image that is misclassified when clean, and inf for an image that is not fooled.
+    """
     falls = []
     for columns in (outcome.columns for outcome in group.outcomes):
         spent = np.where(columns["success"], columns["forwards"] + columns["backwards"], math.inf)
@@ -350,9 +369,9 @@ def _fall_by_queries(group: TableGroup) -> _Steps:
 
 
 def _fall_by_distance(group: TableGroup, *, grey: bool) -> _Steps:
-    """Return the distance at which each image is fooled.
+    """Return the distance at which an attack fools each image.
 
-    A distance that exceeds the radius through float32 rounding becomes the radius.
+    A distance that exceeds the radius only because of float32 rounding is set to the radius.
     """
     falls, limit = [], math.inf
     for outcome in group.outcomes:
@@ -367,7 +386,7 @@ def _fall_by_distance(group: TableGroup, *, grey: bool) -> _Steps:
 
 
 def _searched_to(outcome: RunResult) -> float:
-    """Return the distance up to which every image was searched; inf if all were fooled or the search had no limit."""
+    """Return the distance up to which every image was searched; inf if all images were fooled, or without a limit."""
     columns, cell = outcome.columns, outcome.cell
     left = columns["attacked"] & ~columns["success"] & outcome.results.proven
     if not cell.search.finds_smallest or not left.any():
@@ -378,7 +397,7 @@ def _searched_to(outcome: RunResult) -> float:
 
 
 def _cost_point(group: TableGroup) -> _Points | None:
-    """Return the point of a run that has the same cost for every image; None for other runs."""
+    """Return the point of a group whose attack has the same cost for every image; None for other groups."""
     spent = [
         (each.columns["forwards"] + each.columns["backwards"])[each.columns["attacked"]] for each in group.outcomes
     ]
@@ -387,7 +406,7 @@ def _cost_point(group: TableGroup) -> _Points | None:
 
 
 def _points_of(groups: Sequence[TableGroup], *, grey: bool) -> list[_Points]:
-    """Return each fixed-budget attack with the runs at all its radii, as one `_Points` for each setting."""
+    """Return the points of each fixed-budget attack: one `_Points` for all radii of a setting."""
     loose: dict[Any, list[TableGroup]] = {}
     for group in groups:
         loose.setdefault(_setting_but_radius(group, relative=False), []).append(group)
@@ -418,7 +437,7 @@ def _points_of(groups: Sequence[TableGroup], *, grey: bool) -> list[_Points]:
 def _setting_but_radius(group: TableGroup, *, relative: bool) -> tuple[object, ...]:
     """Return the settings that all points of a curve share, without epsilon and step size.
 
-    If `relative`, the step size in units of epsilon is included.
+    If `relative`, the step size as a multiple of epsilon is included.
     """
     cell = group.outcomes[0].cell
     settings, epsilon = dict(distinguishing_settings(cell)), cell.threat_model.epsilon
@@ -435,7 +454,10 @@ def _curve_of_steps(
     nearest: Nearest | None,
     envelopes: Mapping[tuple[str, str], np.ndarray],
 ) -> Curve:
-    """Return the curve at the budgets of a grid. Against epsilon (if `nearest` is given), add summary statistics."""
+    """Return the step curve of an attack at the budgets of a grid.
+
+    Without `nearest` (against queries), the curve has no half distortion and no optimality.
+    """
     grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
     weights = counts(len(run.falls[0]))
     proven = [each.results.proven for each in run.repeats]
@@ -473,7 +495,7 @@ def _curve_of_steps(
 def _reference_optimality(
     run: _Steps, weights: np.ndarray, envelopes: Mapping[tuple[str, str], np.ndarray]
 ) -> Estimate:
-    """Compute the local optimality of a run compared with imported attacks, over images with both results."""
+    """Compute the local optimality of an attack against the imported attacks, over images that have both results."""
     drawn, sizes = [], []
     for outcome in run.repeats:
         envelope = envelopes.get(comparable_key(outcome))
@@ -488,7 +510,10 @@ def _reference_optimality(
 def _curve_of_reference(
     reference: Reference, model: str, setting: str, grid: np.ndarray, scale: float, *, has_bands: bool
 ) -> Curve:
-    """Return the curve of an imported attack over its images. Images on which it crashed are correct only at 0."""
+    """Return the curve of an imported attack over its images.
+
+    Images on which the attack crashed are correct only at 0.
+    """
     covered, known = reference.columns["covered"], reference.known[reference.columns["covered"]]
     falls = reference.columns["distance"][covered] * scale
     labels = {"model": model, "implementation": f"{reference.title} ({UNJUDGED})", "norm": reference.norm}
@@ -500,10 +525,10 @@ def _curve_of_reference(
 
 
 def _curve_of_points(points: _Points, *, has_bands: bool) -> Curve:
-    """Return the accuracy at 0 and at each budget: the rate of images that are correct when clean and robust.
+    """Return the curve of a fixed-budget attack: the clean accuracy at 0, and the robust accuracy at each budget.
 
-    For a random model, robustness is the rate over an image's samples, as in tables. The majority of the samples
-    decides whether the clean image is correct.
+    For a random model, the robustness of an image is a rate over several samples, as in tables. Whether the clean image
+    is correct is decided by the majority of the samples.
     """
     right, population = points.runs[0][1][0].columns["attacked"].astype(float), population_of([points.runs[0][1]])
     shares = [estimate_share([[right]], population=population)]
@@ -525,8 +550,8 @@ def _step_curve(
 ) -> Curve:
     """Build a curve from the budget at which each image is fooled, (n,) for each repeat.
 
-    Images without a valid result (`known` is False) count as misclassified at budgets above 0. If `is_bounded`, they
-    count as correct in the upper bounds.
+    Images without a valid result (`known` is False) count as misclassified at budgets above 0. If `is_bounded`, these
+    images count as correct in the upper bounds.
     """
     tiny = np.finfo(float).tiny
     pairs = list(zip(falls, known, strict=True))
@@ -575,7 +600,7 @@ def _find_in_curves(curves: Sequence[Curve]) -> Iterator[Finding]:
 
 
 def _round(top: float, norm: str, against: Against, groups: Sequence[TableGroup]) -> list[float]:
-    """Return round budgets up to the largest one. In linf, they are multiples of 1/255 if the radii are."""
+    """Return round budgets up to `top`. In linf, the budgets are multiples of 1/255 if all radii of the runs are."""
     radii = [group.labels["epsilon"] for group in groups if group.labels["norm"] == norm == "linf"]
     written = [format_radius(norm, radius) for radius in radii if radius and math.isfinite(radius)]
     if norm != "linf" or against != "epsilon" or not all(text.endswith("/255") for text in written):
@@ -584,7 +609,7 @@ def _round(top: float, norm: str, against: Against, groups: Sequence[TableGroup]
 
 
 def _grid(top: float, budgets: Sequence[float], *, log: bool) -> np.ndarray:
-    """Return budgets for drawing a curve, (G,), ascending from 0 (1 on a logarithmic axis), with the given budgets."""
+    """Return the budgets at which a curve is drawn, (G,): a fine grid from 0 (logarithmic: from 1), and `budgets`."""
     fine = np.geomspace(1, max(top, 1), _POINTS).round() if log else np.linspace(0, top, _POINTS + 1)
     return np.unique(np.concatenate([fine, budgets]))
 

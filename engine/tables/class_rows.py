@@ -1,4 +1,4 @@
-"""Rows of a table by classes: a model's proportions of images on each true class, with simultaneous intervals."""
+"""Rows of a table by classes: rates of a model over the images of each true class, with simultaneous intervals."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,17 +20,19 @@ Row = tuple[dict[str, Any], dict[str, Estimate]]
 def build_class_rows(
     group: TableGroup, outcomes: Results, symbols: Sequence[str], union: ThreatUnion | None, *, has_intervals: bool
 ) -> list[Row]:
-    """Return labels and estimates of each true class for a model under a threat model.
+    """Return the labels and estimates of a table row for each true class, for one model under one threat model.
 
-    The intervals of a metric hold for all classes together at 95 % (Bonferroni). There are no intervals if images were
-    drawn until a question was decided, because the number of images per class in the population is unknown. The label
-    `lowest` names the metrics that have their lowest value for this class.
+    The intervals of a metric hold for all classes together at 95 % (Bonferroni). The label `lowest` names the metrics
+    that have their lowest value for the class of the row.
+
+    There are no intervals for an evaluation that drew random images until a question was decided. Such intervals would
+    need the number of images of each class in the whole data, which is unknown.
 
     Args:
-        group: row of a table by models. Without finished runs, the result is empty.
-        outcomes: results of its folder.
-        symbols: metrics of `has_outcome`.
-        union: the folder's union of threat models, for its metric.
+        group: row of a table by models. If the row has no finished runs, the result is empty.
+        outcomes: results of the row's folder.
+        symbols: metrics for which `has_outcome` is True.
+        union: union of the folder's threat models, for RA_union. None if RA_union is not in the table.
         has_intervals: whether to compute intervals.
     """
     if not group.parts:
@@ -70,7 +72,7 @@ def build_class_rows(
 
 
 def simultaneous_notes(groups: Sequence[TableGroup]) -> Iterator[Finding]:
-    """Yield notes on the level of the intervals, and on models without them."""
+    """Yield notes on the level of the intervals, and on models without intervals."""
     runs = [group.outcomes[0] for group in groups if group.parts]
     if drawn := dict.fromkeys(each.cell.subject.name for each in runs if each.cell.subject.drawn):
         sentence = "no intervals of classes for {models}: images were drawn until a question was decided"
@@ -80,7 +82,8 @@ def simultaneous_notes(groups: Sequence[TableGroup]) -> Iterator[Finding]:
         return
     levels = " or ".join(f"{100 * (1 - (1 - LEVEL) / count):.6g}" for count in counts)
     sentence = (
-        "each interval of a class has a level of {levels} % (Bonferroni), so that for one metric of a model under a "
-        "threat model the intervals of all {classes} classes hold together at 95 %, including the lowest class"
+        "the interval of each class has a level of {levels} % (Bonferroni), so that for one metric of a model and "
+        "threat model the intervals of all {classes} classes hold together at 95 %, also for the class with the lowest "
+        "value"
     )
     yield note("simultaneous-intervals", sentence, classes=" or ".join(map(str, counts)), levels=levels)

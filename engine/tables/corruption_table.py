@@ -1,4 +1,4 @@
-"""Robustness to corruptions: error rates, their sums and ratios to a baseline, flip probabilities, with intervals."""
+"""Table of robustness to corruptions: error rates, corruption errors and flip probabilities, with intervals."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,10 +42,10 @@ class CorruptedModel:
 
     Args:
         model: name of the model.
-        data: name of the images.
-        clean: predictions on clean images, if available.
+        data: name of the data.
+        clean: predictions on clean images. None if the folder has none.
         errors: predictions on corrupted images, by corruption and severity.
-        sequences: predictions on perturbation sequences, by name.
+        sequences: predictions on perturbation sequences, by name of the sequence.
     """
 
     model: str
@@ -56,7 +56,7 @@ class CorruptedModel:
 
     @property
     def records(self) -> list[CorruptionRecord]:
-        """All records."""
+        """Records of the clean images, the corrupted images and the sequences."""
         corrupted = [record for by_severity in self.errors.values() for record in by_severity.values()]
         return [*([self.clean] if self.clean else []), *corrupted, *self.sequences.values()]
 
@@ -67,7 +67,7 @@ class CorruptedModel:
 
     @property
     def severities(self) -> tuple[int, ...]:
-        """Severities that every corruption has."""
+        """Severities for which there are predictions under every corruption."""
         common = [set(by_severity) for by_severity in self.errors.values()]
         return tuple(sorted(set.intersection(*common))) if common else ()
 
@@ -78,10 +78,13 @@ class CorruptedModel:
 
 
 def read_corrupted_models(folder: str | Path) -> tuple[list[CorruptedModel], dict[str, str]]:
-    """Return a folder's models with their predictions on corrupted images, and the reasons for unusable records.
+    """Read the predictions on corrupted images from a results folder.
+
+    Returns:
+        The models of the folder with their predictions; and the reasons why records could not be read, by record.
 
     Raises:
-        Unavailable: if there is no such folder, or it has no such predictions.
+        Unavailable: if there is no such folder, or it has no predictions on corrupted images.
     """
     records, failed = read_corruptions(folder)
     models: dict[tuple[object, ...], CorruptedModel] = {}
@@ -110,23 +113,30 @@ def _in_order(values: dict[str, Value], order: Iterable[str]) -> dict[str, Value
 
 
 def flips_of(record: CorruptionRecord) -> np.ndarray:
-    """Return, for each image, the rate of frames whose prediction differs from that of the reference frame, (n,)."""
+    """Return the flip rate of each image, (n,): the rate of frames whose prediction differs from the reference frame's.
+
+    In noise sequences, the reference is the first frame. In other sequences, it is the previous frame.
+    """
     frames = record.predicted
     reference = frames[:, :1] if _is_noise(record) else frames[:, :-1]
     return (frames[:, 1:] != reference).mean(1)
 
 
 def flip_probability_of(record: CorruptionRecord) -> float:
-    """Compute `metrics.flip_probability` of a sequence.
+    """Compute `metrics.flip_probability` of a perturbation sequence.
 
-    Noise sequences are compared with the first frame, as published.
+    As in its paper, the frames of noise sequences are compared with the first frame, and other frames with the
+    previous one.
     """
     frames = torch.tensor(np.where(record.predicted < 0, _NO_ANSWER, record.predicted)).long()
     return float(flip_probability(frames, against="first" if _is_noise(record) else "previous"))
 
 
 def _is_noise(record: CorruptionRecord) -> bool:
-    """Whether each frame is compared with the first one, the clean image, instead of with the previous one."""
+    """Whether a sequence is compared with its first frame (the clean image).
+
+    In other sequences, each frame is compared with the previous frame.
+    """
     row = SEQUENCES.get(record.cell.corruption)
     return row is not None and row.noise
 
@@ -139,21 +149,21 @@ def build_corruptions(
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> Table:
-    """Build the table of a folder of `davylamp corruptions run`.
+    """Build the table of a folder that was written by `davylamp corruptions run`.
 
-    Columns by models:
+    Columns if a row is a model:
 
     - `error`: error rate on clean images.
     - mCE and RmCE: as defined by AISafety, from sums of error rates over the severities.
-    - `mCE/base`: mean over the corruptions of the ratio of the sum to the baseline's (Hendrycks and Dietterich: times
-      100).
+    - `mCE/base`: the sum of error rates divided by the baseline's sum, averaged over the corruptions. Hendrycks and
+      Dietterich report this ratio times 100.
     - FP: mean flip probability over the sequences.
-    - mFR: mean ratio of flip probabilities to the baseline's.
+    - mFR: flip probability divided by the baseline's, averaged over the sequences.
 
-    Columns by corruptions: the error rate at each severity, CE, CE/base, FP and FP/base.
+    Columns if a row is a corruption: the error rate at each severity, CE, CE/base, FP and FP/base.
 
     Intervals are 95 %: Clopper and Pearson's for an error rate, otherwise percentiles of a bootstrap over the images.
-    The same images are drawn for every corruption and the baseline.
+    Each replicate draws the same images for every corruption and for the baseline.
 
     Args:
         folder: a results folder.
@@ -161,12 +171,12 @@ def build_corruptions(
         baseline: a model of the folder, or "alexnet" for AlexNet's published errors on ImageNet-C. "" selects AlexNet
             for ImageNet data, and no baseline for other data.
         bootstrap: number of bootstrap replicates; 0 for no intervals.
-        seed: random seed of the resampling.
+        seed: random seed of the bootstrap.
 
     Raises:
-        Unavailable: if the folder has no such predictions.
+        Unavailable: if the folder has no predictions on corrupted images.
         UnknownName: if there is no such baseline.
-        Unsupported: if AlexNet's errors are for other images.
+        Unsupported: if the baseline has no results on the images of a model. AlexNet's errors are for ImageNet only.
     """
     models, failed = read_corrupted_models(folder)
     names = sorted({each.model for each in models})
@@ -185,9 +195,9 @@ def build_corruptions(
 
 
 class ErrorCurve(NamedTuple):
-    """Error rate of a model at each severity.
+    """Error rate of a model at each severity of a corruption.
 
-    Severity 0 stands for the clean images. If `corruption` is "", the curve is the mean over all corruptions.
+    Severity 0 stands for the clean images. If `corruption` is "", the rates are means over all corruptions.
     """
 
     model: str
@@ -198,12 +208,12 @@ class ErrorCurve(NamedTuple):
 
 
 def build_error_curves(models: Sequence[CorruptedModel], *, bootstrap: int = 1000, seed: int = 0) -> list[ErrorCurve]:
-    """Build the curve of every model and corruption, means first.
+    """Build the error curves of each model: the means over all corruptions first, then a curve for each corruption.
 
     Args:
         models: from `read_corrupted_models`.
-        bootstrap: number of replicates for the means' intervals; 0 for no intervals.
-        seed: random seed of the resampling.
+        bootstrap: number of bootstrap replicates for the intervals of the means; 0 for no intervals.
+        seed: random seed of the bootstrap.
     """
     scores = [_Scores(each, "", bootstrap, seed) for each in models if each.errors]
     means = [each.mean_curve() for each in scores if each.levels]
@@ -211,10 +221,12 @@ def build_error_curves(models: Sequence[CorruptedModel], *, bootstrap: int = 100
 
 
 def _baseline_of(mine: CorruptedModel, models: list[CorruptedModel], baseline: str) -> "CorruptedModel | str":
-    """Return the baseline's records, "alexnet" for published errors, or "" without a baseline."""
+    """Return the predictions of a model's baseline, "alexnet" for published errors, or "" without a baseline."""
     if baseline == ALEXNET:
         if mine.data.startswith(("foolbox:", "demo:", "cifar-10-c:")) and mine.data not in _OF_IMAGENET:
-            raise Unsupported(f"AlexNet's errors are published for ImageNet, got {mine.data}; name a model as baseline")
+            raise Unsupported(
+                f"AlexNet's errors are published for ImageNet, not {mine.data}; choose a model as baseline"
+            )
         return ALEXNET
     if not baseline:
         large = all(not record.cell.source or _LARGE in record.cell.source for record in mine.records)
@@ -226,7 +238,7 @@ def _baseline_of(mine: CorruptedModel, models: list[CorruptedModel], baseline: s
 
 
 class _Scores:
-    """Estimates for one model, compared with its baseline."""
+    """Estimates for one model, including ratios to its baseline."""
 
     def __init__(
         self,
@@ -245,7 +257,7 @@ class _Scores:
         self.rates = [self._errors(mine, name) for name in self.corruptions]  # each (severities, R)
         references = {name: self._reference(name) for name in self.corruptions}
         self.references = {name: each for name, each in references.items() if each is not None}
-        unpaired = f"{mine.model}: its records have different images, so only errors have intervals"
+        unpaired = f"{mine.model}: the records have different images, so only error rates have intervals"
         self.findings = [
             *_find_in_scores(mine, base, models),
             *([] if paired else [note("unpaired", unpaired, subject=mine.model)]),
@@ -253,7 +265,6 @@ class _Scores:
         ]
 
     def by_model(self) -> TableRow:
-        """Return the model's table row, with means over the corruptions."""
         mine, clean = self.mine, self.mine.clean
         labels = {"model": mine.model, "data": mine.data, "corruptions": len(self.corruptions)}
         labels |= {"severities": " ".join(map(str, self.levels)), "sequences": len(mine.sequences), "images": self.n}
@@ -289,7 +300,6 @@ class _Scores:
         return rows
 
     def mean_curve(self) -> ErrorCurve:
-        """Return the curve of the mean error over the corruptions, by severity."""
         means = np.mean(self.rates, axis=0)
         return self._curve("", self.levels, [self._estimate(float(drawn[0]), drawn) for drawn in means])
 
@@ -309,7 +319,10 @@ class _Scores:
         return np.array([self._draw(model.errors[name][level].wrong) for level in self.levels])
 
     def _reference(self, name: str) -> np.ndarray | None:
-        """Return the baseline's error rates under a corruption, (severities, R); None if it has none."""
+        """Return the baseline's error rates under a corruption, (severities, R).
+
+        None if the baseline has no such rates.
+        """
         if self.base == ALEXNET:
             known = name in BENCHMARK and self.levels == SEVERITIES  # published as a mean over all severities
             return np.full((len(self.levels), len(self.counts(self.n))), alexnet_errors([name])[0]) if known else None
@@ -346,7 +359,7 @@ class _Scores:
         )
 
     def _undefined_ratios(self) -> Iterator[Finding]:
-        """Yield notes on ratios that are undefined because the baseline makes no error or never flips."""
+        """Yield notes on ratios whose denominator is 0, because the baseline makes no error or never flips."""
         if isinstance(self.base, str):
             return
         faultless = [name for name, rates in self.references.items() if not rates[:, 0].any()]
@@ -359,7 +372,7 @@ class _Scores:
                 yield note("undefined-ratio", sentence, subject=self.mine.model, symbol=symbol, names=", ".join(names))
 
     def _draw(self, values: np.ndarray) -> np.ndarray:
-        """Return the mean over images of a value per image, in every replicate, (R,)."""
+        """Return the mean of a value per image in every bootstrap replicate, (R,)."""
         return bootstrap_means(self.counts(len(values)), values[:, None].astype(float))[0].ratio.clip(0, 1)
 
     def _estimate(self, value: float, drawn: np.ndarray) -> Estimate:
@@ -374,7 +387,7 @@ def _point(rates: np.ndarray) -> torch.Tensor:
 
 
 def _why_nothing_is_right(mine: CorruptedModel) -> str:
-    """Return a likely reason why a model is at chance accuracy, such as a different order of classes; otherwise ""."""
+    """Explain why a model is at chance accuracy, such as by a different order of classes; "" if it is above chance."""
     mildest = [levels[min(levels)] for levels in mine.errors.values() if levels]
     records = [mine.clean] if mine.clean is not None else mildest
     if not records:
@@ -402,11 +415,13 @@ def _find_in_scores(
         yield note("made-in-memory", sentence, by=", ".join(made))
     if base == ALEXNET and mine.errors and mine.severities != SEVERITIES:
         sentence = (
-            "no CE/base, because AlexNet's errors are published as means over all five severities; name a --baseline"
+            "no CE/base, because AlexNet's errors are published as means over all five severities; use --baseline"
         )
         yield note("no-baseline", sentence)
     elif base == ALEXNET and mine.errors:
-        sentence = "baseline: AlexNet's published errors on ImageNet-C, 50 000 images; here {images} of {data}"
+        sentence = (
+            "baseline: AlexNet's published errors on 50 000 images of ImageNet-C, not on these {images} of {data}"
+        )
         yield note("baseline", sentence, images=mine.images, data=mine.data)
     elif isinstance(base, CorruptedModel):
         yield note("baseline", "baseline: {base} on the same images", base=base.model)
@@ -427,7 +442,7 @@ def _find_in_scores(
 def _find_missing(mine: CorruptedModel, models: Sequence[CorruptedModel]) -> Iterator[Finding]:
     lacking = [name for name in BENCHMARK if name not in mine.errors]
     if mine.errors and lacking and set(mine.errors) & set(BENCHMARK):
-        sentence = "{subject}: means over {count} corruptions, without {lacking}"
+        sentence = "{subject}: means are over {count} corruptions; missing: {lacking}"
         yield note(
             "corruptions-missing", sentence, subject=mine.model, count=len(mine.errors), lacking=", ".join(lacking)
         )
@@ -442,5 +457,8 @@ def _find_missing(mine: CorruptedModel, models: Sequence[CorruptedModel]) -> Ite
         ]
         why = f" for the same {mine.images} images (got {', '.join(alone)})" if alone else ""
         yield note(
-            "no-clean", "{subject}: no RmCE without clean images{why}; use --clean DATA", subject=mine.model, why=why
+            "no-clean",
+            "{subject}: RmCE needs predictions on clean images{why}; add --clean DATA",
+            subject=mine.model,
+            why=why,
         )

@@ -1,4 +1,4 @@
-"""Effects of a defence: compares two models of a folder on the same images, clean and under common attacks."""
+"""Table of the effects of a defence: compares the defended with the undefended model, when clean and under attack."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,15 +39,16 @@ _CLEAN = {"examples": "clean", "made_on": "", "norm": "", "epsilon": math.nan, "
 
 
 class _Pair(NamedTuple):
-    """The undefended and the defended model on the same images: clean ones, or examples of an attack with one seed.
+    """Results of the undefended and the defended model on the same images: clean images, or examples of an attack.
 
     Args:
         logits: logits of the two models, (n, K) each.
-        counts: whether each image counts in metrics of both models' outputs, (n,) bool.
-        columns: values of the two models in metrics of a single model, by symbol; empty on clean images.
-        most: fooled rates of the two models, with invalid results counted as fooled, (n,) each.
+        counts: whether each image counts in metrics that need the outputs of both models, (n,) bool.
+        columns: values of metrics of a single model, by symbol, for each of the two models. Empty on clean images.
+        most: fooled rates of the two models, (n,) each, in which invalid results count as fooled.
         invalid: number of invalid results.
-        by_majority: kind of attacks for which a random model is judged by the majority of its samples, or "".
+        by_majority: kind of attacks for which the majority of a random model's samples decides whether an image is
+            fooled. "" if no such attack is included.
         is_clean: whether the images are clean.
     """
 
@@ -61,7 +62,7 @@ class _Pair(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """Data of a table row: labels, repeats, true classes (n,), and metrics that are undefined for it."""
+    """Data of a table row. `meaningless` are the symbols of metrics that are undefined for the row."""
 
     labels: dict[str, Any]
     repeats: list[_Pair]
@@ -78,15 +79,16 @@ def build_defence(
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> Table:
-    """Build the table of a defence: the defended model compared with the undefended one.
+    """Build the table of a defence: the defended model compared with the undefended model.
 
-    The first row, on clean images, is the cost of the defence. Each attack on both models has a row, in which each
-    model gets the examples made on itself (`made_on` is "own"). If the examples of the undefended model were also
-    tested on the defended one (`--examples original`), the attack has a row with `made_on` "original".
+    The first row, on clean images, shows the cost of the defence. Each attack that ran on both models has a row with
+    `made_on` "own": each model is evaluated on examples that were made on this model. An attack has a second row, with
+    `made_on` "original", if the examples made on the undefended model were also tested on the defended model
+    (`--examples original`).
 
-    CAV, CRR and other metrics of both models' outputs are over images that are misclassified when clean, or whose
-    examples are valid on both models. MRV, AMDV and others are differences of the two models' means, each over the
-    model's own images. For transferred examples (`made_on` is "original"), the only metric is MRV, and the rate of the
+    CAV, CRR and other metrics of both models' outputs are over two kinds of images: those misclassified when clean, and
+    those whose examples are valid on both models. MRV, AMDV and similar metrics are differences of the two models'
+    means, each over the images of that model. Rows with `made_on` "original" have only MRV. There, the rate of the
     defended model is over images that both models classify correctly when clean. Repeats with other seeds are paired by
     seed and averaged.
 
@@ -94,18 +96,18 @@ def build_defence(
     `targeted`, `setting`, `images` (number of images in the metrics), `violations` (invalid results of both models).
 
     Args:
-        folder: a results folder, or results that were read.
+        folder: path of a results folder, or its `Results`.
         original: name of the undefended model.
-        defended: name of the defended model, or a pattern with `*` for all other models that match.
+        defended: name of the defended model. A pattern with `*` selects all matching models except `original`.
         metrics: symbols of metrics of a defence; None for all that the folder has.
-        bootstrap: number of bootstrap replicates, over images; 0 for no intervals.
-        seed: random seed of the resampling.
+        bootstrap: number of bootstrap replicates over the images; 0 for no intervals.
+        seed: random seed of the bootstrap.
 
     Raises:
         UnknownName: if there is no such model or metric.
-        Unsupported: if a metric is not about a defence.
+        Unsupported: if a metric is not a metric of a defence.
         InvalidInput: if the two models were not evaluated on the same labelled images.
-        Unavailable: if there is no such folder, or no run in it.
+        Unavailable: if there is no such folder, or the folder has no run.
     """
     asked = _choose(metrics)
     outcomes = folder if isinstance(folder, Results) else _read_pair(folder, original, defended)
@@ -136,7 +138,7 @@ def build_defence(
 
 
 def _how_judged(outcomes: Results, names: Sequence[str], rows: Sequence[_Row]) -> Iterator[Finding]:
-    """Yield notes on how samples of random models are counted here, because other tables count them differently."""
+    """Yield notes on how this table counts samples of random models, because other tables count them differently."""
     drawn = [name for name in dict.fromkeys(names) if name in outcomes.judged_by_draws]
     if not drawn:
         return
@@ -182,7 +184,7 @@ def _defended_names(outcomes: Results, original: str, defended: str) -> list[str
 
 
 def _find_pairs(outcomes: Results, original: str, defended: str) -> list[tuple[CleanResult, CleanResult]]:
-    """Return both models' clean results for each set of images on which both were evaluated."""
+    """Return the clean results of the two models, for each set of images on which both models were evaluated."""
     known = [outcomes.clean[key] for key in outcomes.subjects if key in outcomes.clean]
     sides = [[each for each in known if each.subject.name == name] for name in (original, defended)]
     for name, side in zip((original, defended), sides, strict=True):
@@ -204,14 +206,14 @@ def _find_pairs(outcomes: Results, original: str, defended: str) -> list[tuple[C
 
 
 def _of_same_images(a: CleanResult, b: CleanResult) -> bool:
-    """Whether two models were evaluated on the same images: by digest, or by all names if the image sizes differ."""
+    """Whether two models were evaluated on the same images. If the image sizes differ, the images' names decide."""
     labels, names = (np.array_equal(a.columns[name], b.columns[name]) for name in ("label", "image"))
     same = a.subject.data_digest == b.subject.data_digest or (a.subject.data == b.subject.data and names)
     return labels and same
 
 
 def _rows_of(outcomes: Results, models: tuple[CleanResult, CleanResult]) -> Iterator[_Row]:
-    """Yield the row on clean images, then the rows of each attack, for both kinds of examples."""
+    """Yield the row on clean images, then a row for each attack and each kind of examples (own, original)."""
     original, defended = models
     truth, images = torch.tensor(original.columns["label"]), original.subject.images
     meaningless = set()
@@ -232,7 +234,7 @@ def _rows_of(outcomes: Results, models: tuple[CleanResult, CleanResult]) -> Iter
 def _attacks(
     outcomes: Results, models: tuple[CleanResult, CleanResult]
 ) -> Iterator[tuple[TableGroup, str, list[_Pair]]]:
-    """Yield attacks on both models, paired by seed ("own"), then attacks with transferred examples ("original")."""
+    """Yield the attacks on both models, paired by seed ("own"), then attacks with transferred examples ("original")."""
     keys = [each.subject.key for each in models]
     mine = tuple(each for each in outcomes.done if each.cell.subject.key in keys)
     groups = group_cells(replace(outcomes, done=mine, failed=()), "attacks")
@@ -253,7 +255,7 @@ def _attacks(
 
 
 def _attacked(outcomes: Results, original: RunResult, defended: RunResult) -> _Pair:
-    """Return the results of each model on its own examples."""
+    """Return the results of two runs, in which each model is attacked with its own examples."""
     both = (original, defended)
     return _Pair(
         _same_width(*(_logits(outcomes, each) for each in both)),
@@ -266,7 +268,10 @@ def _attacked(outcomes: Results, original: RunResult, defended: RunResult) -> _P
 
 
 def _shown(outcomes: Results, original: RunResult, defended: CleanResult) -> _Pair | None:
-    """Return the results of both models on the undefended model's examples; None if the defended one was not tested."""
+    """Return the results of both models on the undefended model's examples.
+
+    None if the defended model was not tested.
+    """
     shown = read_shown(outcomes.store, original.cell.key, defended.subject.key)
     if shown is None:
         return None
@@ -289,30 +294,37 @@ def _shown(outcomes: Results, original: RunResult, defended: CleanResult) -> _Pa
 
 
 def _most(outcome: RunResult) -> np.ndarray:
-    """Return the fooled rate of each image, (n,), with invalid results counted as fooled."""
+    """Return the fooled rate of each image, (n,), in which invalid results count as fooled."""
     return outcome.results.at_most(outcome.columns[_RATE].astype(float), METRICS[_RATE].invalid)
 
 
 def _counting(outcome: RunResult) -> np.ndarray:
-    """Return whether each image counts, (n,) bool: it has a valid example, or is misclassified when clean."""
+    """Return whether each image has a valid example or is misclassified when clean, (n,) bool."""
     return outcome.usable | ~outcome.columns["attacked"]
 
 
 def _logits(outcomes: Results, outcome: RunResult) -> Tensor:
-    """Return the logits on adversarial images, (n, K), reading them if necessary; 0 for non-finite logits."""
+    """Return the logits of a run on the examples, (n, K), from its record if necessary. Non-finite rows become 0."""
     if outcome.adv_logits is not None:
         return _finite(outcome.adv_logits)[0]
     return _finite(logits_of(outcomes.store.read("cells", outcome.cell.key).table, "adv_logits"))[0]
 
 
 def _finite(logits: Tensor) -> tuple[Tensor, np.ndarray]:
-    """Return logits, (n, K), with 0 in rows that are not finite, and which rows are finite, (n,) bool."""
+    """Set rows of logits (n, K) that are not finite to 0.
+
+    Returns:
+        The logits; and whether each row was finite, (n,) bool.
+    """
     finite = logits.isfinite().all(1)
     return logits if finite.all() else logits.masked_fill(~finite[:, None], 0.0), finite.numpy()
 
 
 def _same_width(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Pad logits to the larger number of classes. A model that returns only labels may have fewer classes."""
+    """Pad the logits of two models to the larger number of classes.
+
+    The numbers can differ because a model that returns only labels may never predict the last classes.
+    """
     width = max(first.shape[1], second.shape[1])
 
     def widened(logits: Tensor) -> Tensor:
@@ -324,7 +336,10 @@ def _same_width(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _estimate(symbol: str, row: _Row, counts: Counts, *, has_interval: bool) -> Estimate:
-    """Estimate the mean of a metric over the repeats. The interval depends on whether it is a rate or a difference."""
+    """Estimate the mean of a metric over the repeats.
+
+    Rates, and differences of rates, have intervals of their own kind.
+    """
     if base_symbol(symbol) in row.meaningless:
         return NOTHING
     weights = counts(len(row.truth))
@@ -345,7 +360,7 @@ def _estimate(symbol: str, row: _Row, counts: Counts, *, has_interval: bool) -> 
 
 
 def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Replicates:
-    """Return the replicates of a metric of two models on the same images; NaN if the metric is undefined."""
+    """Return the bootstrap replicates of a metric of two models on the same images; NaN if the metric is undefined."""
     record = facts_of(symbol)
     options = metric_parameter(symbol) if is_parametrised(symbol) else {}
     given = {"labels": truth}
@@ -368,9 +383,9 @@ def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Replic
 
 
 def _rates(symbol: str, pair: _Pair, truth: Tensor) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """Return two rates of each image, (n,) each; the metric is the mean of the first minus the mean of the second.
+    """Return two rates of each image whose means are subtracted: the metric is the first mean minus the second mean.
 
-    Each is followed by its upper bounds. The result is empty if a model has no rate.
+    Each rate is a pair of arrays (n,): the values, and their upper bounds. The result is empty if a model has no rate.
     """
     if symbol == "MRV":
         rates = [columns[_RATE].astype(float) for columns in pair.columns if _RATE in columns]

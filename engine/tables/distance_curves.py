@@ -23,17 +23,18 @@ _LABELS = ("model", "implementation", "norm", "epsilon", "targeted", "setting")
 
 @dataclass(frozen=True, eq=False)
 class DistanceCurve:
-    """Curve of one attack on one model.
+    """Distances found by one attack on one model, by number of passes.
 
     Args:
-        labels: `model`, `implementation`, `norm`, `epsilon` (NaN for none), `targeted`, `setting`.
-        passes: forward plus backward passes, ascending, up to the largest cost of an image; shape (P,).
-        median: median distance in the norm over the images; inf if fewer than half have an example; shape (P,).
-        low: lower bound of its 95 % interval, NaN if there are too few images, shape (P,).
-        high: upper bound, shape (P,).
+        labels: `model`, `implementation`, `norm`, `epsilon` (NaN without a radius), `targeted`, `setting`.
+        passes: numbers of forward plus backward passes, ascending, up to the largest cost of an image; shape (P,).
+        median: median over the images of the distance of the nearest example; shape (P,). The median is inf if fewer
+            than half of the images have an example.
+        low: lower bound of the median's 95 % interval, shape (P,). NaN if there are too few images.
+        high: upper bound of the median's 95 % interval, shape (P,). NaN if there are too few images.
         fooled: rate of images that have an example, shape (P,).
-        n: number of images that were attacked, with valid results in all repeats.
-        repeats: number of seeds; the distance of an image is its median over them.
+        n: number of images that were attacked and have valid results in all repeats.
+        repeats: number of seeds. The distance of an image is its median over the seeds.
     """
 
     labels: dict[str, Any]
@@ -46,14 +47,23 @@ class DistanceCurve:
     repeats: int
 
     def at(self, passes: int) -> int | None:
-        """Return the index of the last point with at most this number of passes; None if there is no such point."""
+        """Return the index of the last point of the curve with at most `passes` passes.
+
+        None if there is no such point.
+        """
         place = int(np.searchsorted(self.passes, passes, side="right")) - 1
         return place if place >= 0 else None
 
 
 @dataclass(frozen=True, repr=False)
 class DistanceCurves(Displayed):
-    """Distance curves of a folder, the numbers of passes shown in tables, and notes."""
+    """Curves of distance against passes for all attacks of a results folder.
+
+    Args:
+        curves: a curve for each attack and model.
+        shown: numbers of passes for which tables show the distance.
+        findings: notes.
+    """
 
     curves: tuple[DistanceCurve, ...]
     shown: tuple[int, ...]
@@ -65,7 +75,10 @@ class DistanceCurves(Displayed):
         return sentences(self.findings)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row for each curve and number of passes."""
+        """Return a data frame with a row for each point of each curve.
+
+        Columns: the labels and fields of `DistanceCurve`.
+        """
         lines = [
             {
                 **curve.labels,
@@ -87,21 +100,21 @@ class DistanceCurves(Displayed):
 def build_distance_curves(
     folder: str | Path | Results, *, norm: str | None = None, models: Sequence[str] | None = None
 ) -> DistanceCurves:
-    """Build the curve of median distance against passes for every attack whose records have the distances.
+    """Build the curve of median distance against passes, for every attack whose records contain this curve.
 
-    Records of portfolio searches (`best(A,B)`), and of minimum-norm attacks evaluated with `--metric curve`, have them.
-    The interval of the median comes from order statistics (binomial) and assumes no distribution. It is NaN for fewer
-    than 6 images.
+    The records of portfolio searches (`best(A,B)`) contain the curve, and those of minimum-norm attacks that were
+    evaluated with `--metric curve`. The interval of the median comes from order statistics (binomial) and assumes no
+    distribution. The interval is NaN for fewer than 6 images.
 
     Args:
-        folder: a results folder, or results that were read.
+        folder: path of a results folder, or its `Results`.
         norm: norm of the curves; None for all norms.
-        models: names of models; empty for all.
+        models: names of models; None or empty for all models.
 
     Raises:
         Unsupported: if no selected record has a curve.
         UnknownName: if there is no such model.
-        Unavailable: if there is no such folder, or no run in it.
+        Unavailable: if there is no such folder, or the folder has no run.
     """
     outcomes = as_results(folder)
     check_models(outcomes, models)
@@ -162,7 +175,7 @@ def _curve(labels: dict[str, Any], repeats: list[RunResult]) -> DistanceCurve:
 
 
 def _grid(curves: Sequence[Sequence[int]], spent: int) -> np.ndarray:
-    """Return a geometric selection of the numbers of passes at which a curve changes, and the last number."""
+    """Return the numbers of passes at which a curve changes: about 160 in geometric spacing, and the last number."""
     changes = np.unique(np.concatenate([*(np.asarray(each, dtype=np.int64) for each in curves), [spent]]))
     changes = changes[changes <= spent]
     if len(changes) <= _POINTS:
@@ -172,7 +185,10 @@ def _grid(curves: Sequence[Sequence[int]], spent: int) -> np.ndarray:
 
 
 def _distances(outcome: RunResult, images: np.ndarray, passes: np.ndarray) -> np.ndarray:
-    """Return the distance of each image after each number of passes, (images, P); inf before an example is found."""
+    """Return the distance of the nearest example of each image after each number of passes, (images, P).
+
+    The distance is inf before an example is found.
+    """
     table = np.full((len(images), len(passes)), np.inf)
     for row, image in enumerate(images):
         known = np.asarray(outcome.columns["curve_passes"][image], dtype=np.int64)

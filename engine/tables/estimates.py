@@ -1,4 +1,8 @@
-"""Estimates with 95 % intervals for every table, from values per image and the metric's record."""
+"""Estimates with 95 % intervals for every table, from the values of a metric for each image.
+
+A table row consists of parts, such as the models of an attack. A part consists of repeats, which are runs with
+different seeds.
+"""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,7 +33,7 @@ from ..store.results import Results, RunResult
 from ..store.stored_columns import hold_columns
 
 GREY_HALF = "D_half@grey"  # the reading in RoBIC's unit
-EXTRAPOLATED = "D_half is extrapolated by the fit: too few images were fooled, or it is beyond the radius of the run"
+EXTRAPOLATED = "D_half is extrapolated, because too few images were fooled or D_half exceeds the radius of the run"
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 Values = Sequence[Sequence[np.ndarray]]  # for each part of a row the values of its repeats, (n,) each, NaN if undefined
 Counts = Callable[[int], np.ndarray]  # from the number of images to their counts in every replicate, by `resample`
@@ -37,12 +41,18 @@ Nearest = Mapping[tuple[object, ...], np.ndarray]  # distances (n,) by `comparis
 
 
 def resamples(bootstrap: int, seed: int) -> Counts:
-    """Return a function that calls `resample` for any number of images, and caches the counts."""
+    """Return a function that draws the bootstrap counts for a number of images (see `resample`) and caches them."""
     return lru_cache(maxsize=None)(lambda images: resample(images, bootstrap, seed))
 
 
 def mean_draws(parts: Sequence[Sequence[Replicates]], *, pooled: bool = False) -> Replicates:
-    """Average replicates over the repeats of each part and then over parts; if `pooled`, over all their images."""
+    """Average the replicates of a metric over the runs of a table row.
+
+    Args:
+        parts: replicates of the repeats of each part.
+        pooled: True for the mean over the images of all runs. False for the mean over the parts, in which the repeats
+            of each part are averaged first.
+    """
     every = [draws for part in parts for draws in part]
     n = sum(draws.n for draws in every)
     if not every:
@@ -70,18 +80,18 @@ def estimate_share(
     population: int | None = None,
     level: float = LEVEL,
 ) -> Estimate:
-    """Estimate the mean rate over parts and their repeats, with the interval of `clustered_interval`.
+    """Estimate a mean rate, first over the repeats of each part and then over the parts.
 
-    If the images were drawn at random from a population and each has a value, the interval is that of `AnytimeMean`,
-    which stays valid for any number of images drawn.
+    The interval comes from `clustered_interval`. If the images were drawn at random from a population and every image
+    has a value, the interval of `AnytimeMean` is used instead, which stays valid for any number of images.
 
     Args:
-        parts: values from 0 to 1 on the same images.
-        most: upper bounds of the values (missing values count as 1: Manski's bounds, 2003), for the interval's upper
-            bound. None if they equal the values.
+        parts: values of each image, from 0 to 1, for the repeats of each part. All arrays have the same images.
+        most: upper bounds of the values, in which missing values count as 1 (Manski 2003). The upper bound of the
+            interval is computed from them. None if the upper bounds equal the values.
         pooled: whether every image of every repeat has the same weight.
         has_interval: whether to compute the interval.
-        population: number of images in the population if the images were drawn at random; otherwise None.
+        population: size of the population if the images were drawn at random; otherwise None.
         level: confidence level, in (0, 1).
     """
     met = _defined(parts)
@@ -108,18 +118,18 @@ def estimate_share(
 
 
 def _defined(parts: Values) -> list[list[np.ndarray]]:
-    """Return the columns with a value."""
+    """Return the columns that have at least one value."""
     return [[column for column in part if not np.isnan(column).all()] for part in parts]
 
 
 def values_of(outcome: RunResult, outcomes: Results, symbol: str, *, at_most: bool = False) -> np.ndarray:
-    """Return the values of a metric for the images of a run, (n,); NaN if undefined.
+    """Return the value of a metric for each image of a run, (n,); NaN where the metric is undefined.
 
     Args:
         outcome: the run.
         outcomes: results of the run's folder.
         symbol: symbol of the metric.
-        at_most: whether undecided images count as 1, see `ImageResults.at_most`.
+        at_most: True for upper bounds, in which undecided images count as 1 (see `ImageResults.at_most`).
     """
     record, columns = facts_of(symbol), outcome.columns
     clean = outcomes.clean.get(outcome.cell.subject.key)
@@ -143,15 +153,15 @@ def estimate_row(
     pooled: bool = False,
     of_model: bool = False,
 ) -> dict[str, Estimate]:
-    """Estimate every metric of a table row: rates with an interval for rates, others with a bootstrap interval.
+    """Estimate every metric of a table row. Rates have an interval from `estimate_share`, others a bootstrap interval.
 
     Args:
-        parts: runs of the row, each with its repeats.
+        parts: repeats of each part of the row.
         outcomes: results of the runs' folder.
-        symbols: metrics with values for one run.
-        drawn: replicates after `prepare` with these symbols.
-        pooled: whether to take the mean over all images.
-        of_model: whether the row is about a model, whose RA is the worst case over its attacks.
+        symbols: metrics that are defined for a single run.
+        drawn: replicates; its method `prepare` was called with these symbols.
+        pooled: whether to take the mean over the images of all runs.
+        of_model: whether the row is about a model. RA of a model is the worst case over the attacks of the row.
     """
     shares = [symbol for symbol in symbols if facts_of(symbol).kind == "share"]
     means = [symbol for symbol in symbols if symbol not in shares]
@@ -176,7 +186,10 @@ def estimate_row(
 
 
 def population_of(parts: Sequence[Sequence[RunResult]]) -> int | None:
-    """Return the size of the population from which a row's images were drawn; None if not drawn, or if sizes differ."""
+    """Return the size of the population from which the images of a row were drawn.
+
+    None if the images were not drawn at random, or if the runs have different populations.
+    """
     drawn = {each.cell.subject.drawn for part in parts for each in part}
     return None if len(drawn) != 1 else next(iter(drawn))[0] if any(drawn) else None
 
@@ -184,7 +197,10 @@ def population_of(parts: Sequence[Sequence[RunResult]]) -> int | None:
 def undecided_rate(
     parts: Sequence[Sequence[RunResult]], outcomes: Results, symbol: str, *, of_model: bool = False
 ) -> float:
-    """Return the increase of a row's rate if every undecided image counted as 1; 0 for metrics that are not rates."""
+    """Return how much a rate of a table row would rise if every undecided image counted as 1.
+
+    0 for metrics that are not rates.
+    """
     if facts_of(symbol).kind != "share" or not facts_of(symbol).invalid:
         return 0.0
     least, most = (
@@ -197,9 +213,10 @@ def undecided_rate(
 def row_values(
     parts: Sequence[Sequence[RunResult]], outcomes: Results, symbol: str, *, of_model: bool, at_most: bool = False
 ) -> Values:
-    """Return the rate of each image in each run of a row.
+    """Return the rate of each image in each run of a row, or its upper bound if `at_most`.
 
-    For clean images and the worst case, an image counts once.
+    For metrics of clean images there is one array for each model. For metrics of a model that take the worst case over
+    attacks, there is a single array with the smallest value of each image.
     """
     record = facts_of(symbol)
     if record.stored == "clean":
@@ -211,12 +228,12 @@ def row_values(
 
 
 class RunReplicates:
-    """Cached replicates of a folder's runs, which several tables share.
+    """Bootstrap replicates of a folder's runs, with a cache that several tables can share.
 
     Args:
         bootstrap: number of bootstrap replicates; 0 for no intervals.
-        seed: random seed of the resampling.
-        kept: symbols whose replicates are cached: 16 KB per run with 1000 replicates.
+        seed: random seed of the bootstrap.
+        kept: symbols whose replicates are cached. With 1000 replicates, a symbol takes 16 KB per run.
     """
 
     def __init__(self, bootstrap: int, seed: int, kept: Collection[str] = ()):
@@ -228,7 +245,7 @@ class RunReplicates:
         self._drawn: dict[str, dict[str, Replicates]] = {}
 
     def prepare(self, outcomes: Results, symbols: Sequence[str]) -> None:
-        """Compute the values that need all runs: the nearest distances for OPT, and a model's CF."""
+        """Compute the values that OPT and CF need from the whole folder: nearest distances, and CF of each model."""
         self._nearest = nearest_distances(outcomes.done) if "OPT" in symbols else {}
         attacked = {outcome.cell.subject.key for outcome in outcomes.done} if "CF" in symbols else set()
         for key in attacked & outcomes.clean.keys() - self._clean.keys():
@@ -238,20 +255,20 @@ class RunReplicates:
     def row(
         self, parts: Sequence[Sequence[RunResult]], outcomes: Results, symbols: Sequence[str], *, pooled: bool = False
     ) -> dict[str, Replicates]:
-        """Return the replicates of every symbol for a table row, averaged over its runs by `mean_draws`."""
+        """Return the replicates of every symbol for a table row, averaged over the runs of the row by `mean_draws`."""
         cells = [[self.draw(each, outcomes, symbols) for each in part] for part in parts] if symbols else []
         return {
             symbol: mean_draws([[each[symbol] for each in part] for part in cells], pooled=pooled) for symbol in symbols
         }
 
     def draw(self, outcome: RunResult, outcomes: Results, symbols: Sequence[str]) -> dict[str, Replicates]:
-        """Return the replicates of every symbol for a finished run, after `prepare`.
+        """Return the replicates of every symbol for a finished run. Call `prepare` first.
 
-        CTC is NaN, because it needs several runs. D_half is NaN for a fixed-budget attack.
+        CTC is NaN, because it compares several runs. D_half is NaN for a fixed-budget attack.
 
         Args:
             outcome: the run.
-            outcomes: results of the folder.
+            outcomes: results of the run's folder.
             symbols: symbols of metrics that the folder has.
         """
         known = self._drawn.get(outcome.cell.key, {})
@@ -278,13 +295,16 @@ class RunReplicates:
 
 
 def comparison_key(outcome: RunResult) -> tuple[object, ...]:
-    """Return a key that is equal for attacks with comparable distances: model, images, norm, target, 8-bit or not."""
+    """Return a key that is equal for runs with comparable distances.
+
+    The key consists of model and data, norm, targeted or not, target rule, and 8-bit or not.
+    """
     cell = outcome.cell
     return cell.subject.key, cell.threat_model.norm, cell.threat_model.targeted, cell.target, cell.pixels
 
 
 def nearest_distances(done: Sequence[RunResult]) -> Nearest:
-    """Return the smallest distance of each image over all attacks with the same `comparison_key`."""
+    """Return the smallest distance of each image over all runs with the same `comparison_key`."""
     nearest: dict[tuple[object, ...], np.ndarray] = {}
     for outcome in done:
         key, distance = comparison_key(outcome), outcome.columns["distance"]
@@ -293,17 +313,17 @@ def nearest_distances(done: Sequence[RunResult]) -> Nearest:
 
 
 def proven_distances(outcome: RunResult) -> np.ndarray:
-    """Return the distance of each image; NaN (unknown) if its result is invalid."""
+    """Return the distances of the images with a valid result."""
     return outcome.columns["distance"][outcome.results.proven]
 
 
 def grey_scale(outcome: RunResult, *, grey: bool) -> float:
-    """Return the factor that converts distances to grey levels; 1 if `grey` is False.
+    """Return the factor that converts distances of a run to grey levels; 1 if `grey` is False.
 
-    In linf, the factor is 255; in l2, it converts to the root mean square change times 255.
+    In linf, the factor is 255. In l2, the converted distance is the root mean square change times 255.
 
     Raises:
-        Unsupported: for other norms.
+        Unsupported: for norms other than linf, l2 and unrestricted.
     """
     if not grey:
         return 1.0
@@ -311,7 +331,7 @@ def grey_scale(outcome: RunResult, *, grey: bool) -> float:
     if norm == "linf":
         return 255.0
     if norm not in ("l2", "unrestricted"):
-        raise Unsupported(f"{norm} has no grey levels: expected linf, l2 or unrestricted")
+        raise Unsupported(f"no grey levels for distances in {norm}; expected the norm linf, l2 or unrestricted")
     # of the same pair of images as AED: with 8-bit images, "l2" is to the rounded clean image
     rms, l2 = outcome.columns.get("AED"), outcome.columns["l2_8bit" if outcome.cell.pixels else "l2"]
     known = np.zeros(0) if rms is None else (rms[l2 > 0] / l2[l2 > 0])
@@ -320,7 +340,7 @@ def grey_scale(outcome: RunResult, *, grey: bool) -> float:
 
 
 def is_extrapolated(outcome: RunResult) -> bool:
-    """Whether a run's D_half is extrapolated: too few images were fooled, or it is beyond the run's radius."""
+    """Whether a run's D_half is extrapolated: too few images were fooled, or D_half exceeds the radius of the run."""
     distances = proven_distances(outcome)
     right = distances[distances > 0]
     if not outcome.is_minimum or not np.isfinite(right).any():
@@ -343,7 +363,7 @@ _OF_ALL_IMAGES = ("RANK_max", "CLASSES")  # the largest value of a column; witho
 
 
 def _draw_of_set(outcome: RunResult, symbol: str, counts: np.ndarray, nearest: Nearest) -> Replicates | None:
-    """Return the replicates of a metric that is not a mean over images; None for other or undefined metrics."""
+    """Return the replicates of a metric that is not a mean over images; None if the metric is a mean, or undefined."""
     record = facts_of(symbol)
     if "coverage" in record.needs:
         value = np.append(_coverage(outcome, symbol), np.full(len(counts) - 1, np.nan))
@@ -373,7 +393,7 @@ def _draw_of_set(outcome: RunResult, symbol: str, counts: np.ndarray, nearest: N
 
 
 def _coverage(outcome: RunResult, symbol: str) -> float:
-    """Return the coverage after the attack, or before it ("@clean"), over all layers or for one ("@LAYER")."""
+    """Return a neuron coverage after the attack, or before the attack ("@clean"), over all layers or one ("@LAYER")."""
     base, *parts = symbol.split("@")
     coverage = coverage_of(outcome.columns, clean=CLEAN in parts)
     layer = next((part for part in parts if part != CLEAN), "")
@@ -383,7 +403,7 @@ def _coverage(outcome: RunResult, symbol: str) -> float:
 
 
 def mean_of_defined(values: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean over the defined values, in each replicate."""
+    """Return the mean over the defined values of each replicate."""
     if len(values) == 1:
         return values[0]
     stacked = np.stack(values)

@@ -23,7 +23,10 @@ _ORDER = ("white-box", "transfer", "score-based", "decision-based")
 class TableGroup(NamedTuple):
     """Runs of a table row.
 
-    `parts` are averaged; each is a list of repeats (seeds). `finer` distinguishes rows with equal labels.
+    Args:
+        labels: labels of the row.
+        parts: runs whose results are averaged. Each part is a list of repeats (seeds).
+        finer: settings that distinguish rows with equal labels.
     """
 
     labels: dict[str, Any]
@@ -37,13 +40,13 @@ class TableGroup(NamedTuple):
 
 
 class ThreatUnion(NamedTuple):
-    """The union of a folder's threat models. An image counts as robust only if it is robust under each of them.
+    """The union of a folder's threat models. An image is robust to the union if it is robust under each threat model.
 
     Attributes:
         threat_models: the threat models as texts: "l2 0.5", "linf 8/255".
         has_several_norms: whether at least one model was attacked under several norms.
-        lacking: why the folder has no union; "" if it has one.
-        rows: runs under all these threat models, for each model and for 8-bit and other examples separately.
+        lacking: the reason why the folder has no union; "" if it has one.
+        rows: runs under all these threat models, by key of model and data and by whether the examples are 8-bit.
     """
 
     threat_models: tuple[str, ...]
@@ -57,7 +60,10 @@ class ThreatUnion(NamedTuple):
         return " + ".join(self.threat_models)
 
     def row_of(self, group: TableGroup) -> TableGroup | None:
-        """Return the runs of a row's model under all threat models; None if the union lacks the row's threat model."""
+        """Return the runs under all threat models on the model of a row.
+
+        None if the row's threat model is not in the union.
+        """
         cell = next((each.cell for each in group.outcomes if is_bounded(each.cell)), None)
         return None if cell is None else self.rows[cell.subject.key, cell.pixels]
 
@@ -70,7 +76,10 @@ def is_bounded(cell: AttackRun) -> bool:
 
 
 def find_union(outcomes: Results) -> ThreatUnion:
-    """Find the union of a folder's threat models. It needs at least two, and the same ones for every model."""
+    """Find the union of a folder's threat models.
+
+    A union needs at least two threat models, and every model needs results under the same ones.
+    """
     every = [*(each.cell for each in outcomes.done), *(cell for cell, _ in outcomes.failed)]
     done = tuple(each for each in outcomes.done if is_bounded(each.cell))
     failed = tuple((cell, why) for cell, why in outcomes.failed if is_bounded(cell))
@@ -105,19 +114,19 @@ def why_no_union(models: Mapping[tuple[str, ...], Sequence[str]]) -> str:
 
 
 def distinguishing_text(options: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return for each setting the values in which the settings differ, as text: "steps=5, step_size=0.02"."""
+    """Return for each setting a text with the values in which the settings differ: "steps=5, step_size=0.02"."""
     names = list(dict.fromkeys(name for option in options for name in option))
     varied = [name for name in names if len({option.get(name) for option in options}) > 1]
     return [", ".join(f"{name}={option[name]}" for name in varied if option.get(name)) for option in options]
 
 
 def model_names(outcomes: Results) -> dict[str, str]:
-    """Return the display name of every model (`ModelOnData.name`), by key of model and data."""
+    """Return the display name of every model (`ModelOnData.name`), by key of model and data (`ModelOnData.key`)."""
     return {key: subject.name for key, subject in outcomes.subjects.items()}
 
 
 def threat_labels(cell: AttackRun) -> dict[str, Any]:
-    """Return norm, epsilon (NaN for none) and targeted, as labels of a table row."""
+    """Return norm, epsilon (NaN without a radius) and targeted, as labels of a table row."""
     rules = cell.threat_model
     return {
         "norm": rules.norm,
@@ -127,12 +136,14 @@ def threat_labels(cell: AttackRun) -> dict[str, Any]:
 
 
 def group_cells(outcomes: Results, by: By, *, mixed: bool = False) -> list[TableGroup]:
-    """Group the runs of a folder into table rows, in order, with their labels. Failed runs are counted in their row.
+    """Group the runs of a folder into table rows, in order, with their labels.
+
+    A failed run is counted in the label `failed` of its row.
 
     Args:
         outcomes: results of a folder.
-        by: whether a row is an attack, a model or a pair of both: "attacks", "models" or "pairs".
-        mixed: whether each model has a single row for the attacks of all threat models.
+        by: whether a row is an attack, a model, or a pair of an attack and a model: "attacks", "models" or "pairs".
+        mixed: whether a model has a single row for the attacks of all threat models.
     """
     every = [(outcome.cell, outcome) for outcome in outcomes.done] + [(cell, None) for cell, _ in outcomes.failed]
     shared = shared_settings(cell for cell, _ in every)
@@ -151,11 +162,11 @@ def group_cells(outcomes: Results, by: By, *, mixed: bool = False) -> list[Table
 
 
 def of_kind(outcomes: Results, knowledge: Knowledge | None) -> Results:
-    """Return the results of attacks with this attacker knowledge; None for all attacks.
+    """Select the results of attacks with one kind of knowledge of the model; None for all attacks.
 
     Raises:
         InvalidInput: if there is no such kind of knowledge.
-        Unsupported: if no attack has it.
+        Unsupported: if no attack of the results has this kind of knowledge.
     """
     if knowledge is None:
         return outcomes
@@ -170,11 +181,11 @@ def of_kind(outcomes: Results, knowledge: Knowledge | None) -> Results:
 
 
 def uneven_rows(groups: Sequence[TableGroup], *, mixed: bool) -> Iterator[Finding]:
-    """Yield notes on rows of models whose mean lacks attacks of other rows.
+    """Yield a note for each model whose row has no results of an attack that the row of a different model includes.
 
     Args:
-        groups: the rows.
-        mixed: whether a row is over all threat models. If False, a row is compared only with rows of its threat model.
+        groups: rows of models.
+        mixed: whether a row is over all threat models. If False, rows are compared only within a threat model.
     """
     families: dict[tuple[str, ...], list[TableGroup]] = {}
     for group in groups:
@@ -194,7 +205,7 @@ def uneven_rows(groups: Sequence[TableGroup], *, mixed: bool) -> Iterator[Findin
 
 
 def worst_case_bias_note(groups: Sequence[TableGroup]) -> list[Finding]:
-    """Return a note on random models whose worst case over several results is biased low."""
+    """Return a note on random models whose worst case over several results is biased towards lower values."""
     return least_of_estimates([(group.labels["model"], group.outcomes) for group in groups])
 
 
@@ -223,7 +234,7 @@ def _group(cells: list[tuple[AttackRun, RunResult | None]], by: By, *, mixed: bo
 
 
 def _fill_settings(groups: list[TableGroup]) -> None:
-    """Set the label `setting` of rows whose other labels are equal."""
+    """Set the label `setting` of rows that have equal labels otherwise."""
     alike: dict[tuple[Any, ...], list[TableGroup]] = {}
     for group in groups:
         names = ("model", "implementation", "norm", "epsilon", "targeted")
@@ -234,22 +245,23 @@ def _fill_settings(groups: list[TableGroup]) -> None:
 
 
 def setting_of(cell: AttackRun) -> tuple[Any, ...]:
-    """Return a run's setting: implementation, threat model and details, without model, seed and shard size.
+    """Return the setting of a run: implementation, threat model and parameters, without model, seed and shard size.
 
-    A run at saturation has the requested threat model, because its radius differs between models.
+    An attack at its saturation radius has a different radius on each model. Its setting contains the requested threat
+    model, so that the setting is the same for all models.
     """
     return (cell.title, *_ball(cell.as_planned), *sorted(distinguishing_settings(cell).items()))
 
 
 def plain_setting_of(cell: AttackRun) -> tuple[Any, ...]:
-    """Return `setting_of` without the numbers of samples, so that random and deterministic models are comparable."""
+    """Return the setting of a run without numbers of samples, so that random and deterministic models agree."""
     return setting_of(replace(cell, draws=0, eot=1))
 
 
 def shared_settings(cells: Iterable[AttackRun]) -> Callable[[AttackRun], tuple[Any, ...]]:
     """Return a function from a run to its setting, which is equal for random and deterministic models.
 
-    The number of samples is part of a setting only if one model was run with several numbers.
+    The number of samples is part of a setting only if a model was run with several numbers of samples.
     """
     ways: dict[tuple[Any, ...], set[tuple[int, int]]] = {}
     for cell in cells:
@@ -268,7 +280,7 @@ def _ball(cell: AttackRun) -> tuple[Any, ...]:
 
 
 def _place(cell: AttackRun, by: By) -> tuple[Any, ...]:
-    """Return the sort key of a run: first by its table row, then inside the row."""
+    """Return the sort key of a run: first the table row, then the order inside the row."""
     norm, epsilon, targeted = _ball(cell)
     ball = (norm, math.inf if epsilon is None else epsilon, targeted)
     attack = (_ORDER.index(cell.knowledge), cell.row.attack, *ball, cell.title)

@@ -1,4 +1,4 @@
-"""Facts from the catalogue about the implementations of runs."""
+"""Facts from the catalogue about the implementations that were run."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ class About:
     """Facts about an implementation under one norm.
 
     Args:
-        title: title of its attack.
+        title: title of the attack.
         kind: "fixed-budget" or "minimum-norm".
         knowledge: "white-box", "score-based" or "decision-based".
-        source: paper of its attack.
-        findings: known issues, by id; the implementation runs as the library ships it.
-        repairs: patches for current NumPy and PyTorch.
-        defaults: the library's defaults, by canonical parameter; empty if the library or implementation is not
+        source: paper of the attack.
+        findings: known issues of the implementation, by id.
+        repairs: patches that let the implementation run on current NumPy and PyTorch.
+        defaults: defaults of the library, by canonical parameter. Empty if the library or the implementation is not
             installed.
     """
 
@@ -36,7 +36,7 @@ class About:
 
 
 def about_cells(cells: Iterable[AttackRun]) -> dict[tuple[str, str], About]:
-    """Describe implementations, by name ("foolbox:pgd" or "best(foolbox:pgd)") and norm."""
+    """Return facts about the implementations of runs, by name ("foolbox:pgd" or "best(foolbox:pgd)") and norm."""
     notes: dict[tuple[str, str], About] = {}
     for cell in cells:
         key = (cell.attack, cell.threat_model.norm)

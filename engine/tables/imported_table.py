@@ -1,4 +1,4 @@
-"""Tables of davylamp's results next to imported ones: from other programs on the same images, and from leaderboards."""
+"""Tables of davylamp's results next to imported results of other programs and published leaderboards."""
 
 import math
 from collections.abc import Mapping
@@ -24,11 +24,11 @@ from .table import Table, TableRow, build_table
 _REFERENCE_SYMBOLS = ("fooled", "median", "gap", "OPT", "passes", "seconds")
 READINGS: Mapping[str, str] = {
     "fooled": "rate among the images that were correct when clean",
-    "median": "median distance of these images, infinite for images that were not fooled",
-    "gap": "mean difference between the distance and the envelope's distance, over images that both fool",
-    "OPT": "local optimality against the envelope: 1 if equal, 0 if no image is fooled, above 1 if better than all "
-    "imported rows",
-    "passes": "forward plus backward passes per attacked image, as counted by the program that judged it",
+    "median": "median distance of the images that were correct when clean, infinite for images that were not fooled",
+    "gap": "mean difference between the row's distance and the envelope's, over images with a finite value of both",
+    "OPT": "local optimality against the envelope: 1 if the distances are equal, 0 if no image is fooled, above 1 if "
+    "they are smaller than those of all imported rows",
+    "passes": "forward plus backward passes per attacked image, as counted by the program that judged the row",
     "seconds": "per attacked image",
 }
 _REFERENCE_LABELS = ("model", "implementation", "judged by", "norm", "epsilon", "setting", "images", "crashed")
@@ -36,7 +36,10 @@ _PUBLISHED_LABELS = ("model", "judged by", "data", "norm", "epsilon", "attacks",
 
 
 class _Distances(NamedTuple):
-    """Results of a run on n images: `attacked` and `known` are (n,) bool, other fields (n,) float, NaN if undefined."""
+    """Results of a run on n images, (n,) each.
+
+    `attacked` and `known` (whether the result is valid) are bool. Numbers that are unknown are NaN.
+    """
 
     attacked: np.ndarray
     known: np.ndarray
@@ -50,21 +53,22 @@ def build_references(
 ) -> Table:
     """Build the table of untargeted runs and imported attacks, by model and norm.
 
-    The envelope is the smallest distance of each image over all imported attacks on the model in the norm. The row
-    nearest to the envelope is first. `READINGS` explains the symbols. Images without an imported result are omitted
-    from all rows. Images whose result in a row is unknown (invalid or crashed) are omitted from that row. Repeats with
-    other seeds are averaged. Intervals are 95 %: for rates as in `build_table`, for others expanded percentile
-    bootstrap intervals over the images.
+    The envelope is the smallest distance of each image over all imported attacks on the model in the norm. For each
+    model and norm, the attack nearest to the envelope is first. `READINGS` explains the symbols.
+
+    Images without an imported result are omitted from all rows. Images whose result in a row is unknown (invalid or
+    crashed) are omitted from that row. Repeats with other seeds are averaged. Intervals are 95 %: for rates as in
+    `build_table`, otherwise expanded percentile bootstrap intervals over the images.
 
     Args:
-        folder: a results folder, or results that were read.
+        folder: path of a results folder, or its `Results`.
         norm: norm of the rows; None for all imported norms.
         bootstrap: number of bootstrap replicates; 0 for no intervals.
-        seed: random seed of the resampling.
+        seed: random seed of the bootstrap.
 
     Raises:
-        Unsupported: if nothing was imported.
-        UnknownName: if nothing was imported in that norm.
+        Unsupported: if the folder has no imported attacks.
+        UnknownName: if the folder has no imported attacks in that norm.
         Unavailable: if there is no such folder.
     """
     outcomes = as_results(folder)
@@ -91,7 +95,7 @@ def build_references(
 
 
 def _runs(outcomes: Results, subject: str, norm: str) -> list[tuple[dict[str, Any], list[_Distances]]]:
-    """Return the rows for a model and norm: the labels of each, and the distances of each of its repeats."""
+    """Return the rows for a model and norm: the labels of each row, and the results of each of its repeats."""
     done = tuple(outcome for outcome in outcomes.done if comparable_key(outcome) == (subject, norm))
     lines = []
     for group in group_cells(replace(outcomes, done=done, failed=()), "pairs") if done else []:
@@ -115,7 +119,7 @@ def _distances_of_ours(outcome: RunResult) -> _Distances:
 
 
 def _distances_of_theirs(reference: Reference) -> _Distances:
-    """Return the distances of an imported attack. The file's total seconds are divided equally among images."""
+    """Return the results of an imported attack. The total seconds of the file are divided equally among the images."""
     columns = reference.columns
     seconds, images = reference.about.get("seconds"), max(1, int(reference.about.get("images") or 1))
     each = np.full(len(columns["distance"]), math.nan if seconds is None else seconds / images)
@@ -123,7 +127,7 @@ def _distances_of_theirs(reference: Reference) -> _Distances:
 
 
 def _reference_row(labels: dict[str, Any], runs: list[_Distances], envelope: np.ndarray, counts: Counts) -> TableRow:
-    """Build a row, with means over the repeats, on images with an imported result."""
+    """Build a row from its repeats, over the images with an imported result. Repeats are averaged."""
     weights, covered = counts(len(envelope)), ~np.isnan(envelope)
     drawn: dict[str, list[Replicates]] = {symbol: [] for symbol in _REFERENCE_SYMBOLS}
     shares = []
@@ -152,9 +156,9 @@ def _reference_row(labels: dict[str, Any], runs: list[_Distances], envelope: np.
 
 
 def draw_medians(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the median of values (n,) in each replicate, (R,), with weights (R, n).
+    """Return the median of values (n,) in each bootstrap replicate, (R,), with weights (R, n).
 
-    It is infinite if half of the values are, and NaN without values.
+    The median is infinite if half of the values are infinite, and NaN if there are no values.
     """
     order = np.argsort(values, kind="stable")
     ordered, reached = values[order], np.cumsum(weights[:, order], axis=1, dtype=float)
@@ -167,28 +171,30 @@ def draw_medians(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _nearest_first(row: TableRow) -> tuple[float, float]:
-    """Return a sort key: rows nearest to the envelope first, then rows without it by their median."""
+    """Return a sort key: rows with a value of OPT first (the highest first), then other rows by their median."""
     return _last(-row.metrics["OPT"].value), _last(row.metrics["median"].value)
 
 
 def build_published(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> Table:
-    """Build a table of davylamp's results by model and threat model, with published rows of equal norm and radius.
+    """Build a table of davylamp's results by model and threat model, with published results of equal norm and radius.
 
-    If davylamp has no results of a published norm and radius, all published rows are shown.
+    If davylamp has no results with the norm and radius of a published row, all published rows are shown.
 
-    CA is the accuracy on clean images, RA the accuracy under attack. For the folder's models, RA is the worst case over
-    its attacks, times CA. For published rows it is the column "best known". Intervals are 95 %: for the folder's rows
-    as in `build_table`, for published ones Clopper and Pearson's, from the published rate and the size of the test set.
-    RA under corruptions has none, because it is a mean of rates. Rows with different images, attacks and effort are not
-    comparable and are not ranked.
+    CA is the accuracy on clean images, RA the accuracy under attack. RA of the folder's models is over all images: an
+    image counts if it is correct when clean and robust to every attack. RA of published rows is the column "best known"
+    of the leaderboard.
+
+    Intervals are 95 %: for the folder's rows as in `build_table`, for published rows Clopper and Pearson's, from the
+    published rate and the size of the test set. RA under corruptions has no interval, because it is a mean of rates.
+    Published rows come from other images and attacks, so do not rank them with the folder's rows.
 
     Args:
         folder: a results folder with published rows.
         bootstrap: number of bootstrap replicates for the folder's rows; 0 for no intervals.
-        seed: random seed of the resampling.
+        seed: random seed of the bootstrap.
 
     Raises:
-        Unsupported: if nothing published was imported.
+        Unsupported: if the folder has no published rows.
         Unavailable: if there is no such folder.
     """
     store = ResultsStore(folder, create=False)
@@ -213,7 +219,7 @@ def build_published(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0)
 
 
 def _ours(store: ResultsStore, bootstrap: int, seed: int) -> list[TableRow]:
-    """Return a row for each model and threat model of the folder; empty without finished runs."""
+    """Return a row for each model and threat model of the folder; empty if the folder has no finished runs."""
     try:
         outcomes = as_results(store.folder)
     except Unavailable:
@@ -255,5 +261,5 @@ def _same_threat(row: PublishedRow, norm: str, epsilon: float) -> bool:
 
 
 def _last(number: float) -> float:
-    """Return a sort key in which NaN comes last."""
+    """Return a sort key that places NaN last."""
     return math.inf if math.isnan(number) else number

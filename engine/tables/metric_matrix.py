@@ -1,4 +1,4 @@
-"""Matrices of metrics: means of each model over the same attacks, or of each attack over the same models."""
+"""Matrices of mean metrics: for each model over the same attacks, or for each attack over the same models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +34,12 @@ _MADE_ON = {"defended": "own", "original": "original"}  # in tables of defences
 
 
 class MetricMatrix(NamedTuple):
-    """A table with a row for each model or attack and a column for each metric that all rows have, and notes."""
+    """Means of metrics, which a ranking is computed from.
+
+    Args:
+        frame: a row for each model, attack or defence, and a column for each metric that is defined for all rows.
+        notes: sentences on what was omitted or averaged.
+    """
 
     frame: pd.DataFrame
     notes: tuple[str, ...]
@@ -52,25 +57,26 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
     examples: Literal["defended", "original"] | None = None,
     least: int = 2,
 ) -> dict[Knowledge, MetricMatrix]:
-    """Build the matrices of white-box and black-box attacks, as in CANARY, or of one kind of attacks.
+    """Build a matrix of means for white-box attacks and for black-box attacks separately, as in CANARY.
 
     Args:
-        folder: a results folder, or a CSV table of metrics, which has no layers.
-        subjects: kind of the rows: models, attacks or defences.
+        folder: a results folder, or a CSV table of metrics. A CSV table has no attacks, so there is only one matrix.
+        subjects: kind of the rows: "models", "attacks", "implementations" or "defences".
         symbols: symbols of metrics.
         per: see `build_matrix`.
         norm: see `build_matrix`.
-        knowledge: attacks to include; None for all available layers.
+        knowledge: kind of attacks to include. None for both, as far as the folder has them.
         original: see `build_defence_matrix`.
         examples: see `build_defence_matrix`.
-        least: smallest number of subjects.
+        least: smallest number of rows of a CSV table.
 
     Returns:
-        A matrix for each possible layer, white-box first. If a layer is missing, the other has a note with the reason.
-        A CSV table is returned as "white-box".
+        The matrices by kind of attacks, white-box first. If only one can be built, its notes give the reason why the
+        other is missing. The matrix of a CSV table is returned as "white-box".
 
     Raises:
-        DavylampError: as for `build_matrix`, `build_defence_matrix` and `read_matrix`, if no layer is possible.
+        DavylampError: the errors of `build_matrix`, `build_defence_matrix` and `read_matrix`, if no matrix can be
+            built.
     """
     if Path(folder).suffix == ".csv":
         return {LAYERS[0]: read_matrix(Path(folder), least)}
@@ -118,27 +124,32 @@ def build_matrix(
     norm: str | None = None,
     knowledge: Knowledge | None = None,
 ) -> MetricMatrix:
-    """Compute means of metrics over the attacks that ran on every model, or over the models common to all attacks.
+    """Compute the mean of each metric, for models over attacks or for attacks over models.
 
-    As in CANARY (section 3.4), white-box and black-box attacks are never averaged together, and results missing for one
-    row are omitted for all rows. If a metric is undefined for an attack on some model, the attack is omitted from this
-    metric. Invalid results count as missing: neither fooled nor robust. An attack that ran in several libraries counts
-    once: for each image, the example that fooled the model at the smallest distance counts, otherwise the first valid
-    example.
+    The mean of a model is over the attacks that ran on every model; the mean of an attack is over the models on which
+    every attack ran. As in CANARY (section 3.4), white-box and black-box attacks are never averaged together. If a
+    metric is undefined for an attack on some model, the attack is omitted from the mean of this metric. Invalid results
+    are missing values: neither fooled nor robust.
+
+    An attack that ran in several libraries counts once. On each image, the example that fooled the model at the
+    smallest distance counts. If no example fooled the model, the first valid example counts.
 
     Args:
-        folder: a results folder, or results that were read with "OTR".
-        symbols: symbols of metrics; "QN" is half of forward plus backward passes, or the forward passes of an attack
+        folder: path of a results folder, or its `Results` with transfers (`as_results(folder, ["OTR"])`).
+        symbols: symbols of metrics. "QN" is half of forward plus backward passes, or the forward passes of an attack
             without backward passes. Symbols that the folder lacks are omitted.
         rows: kind of the rows: "models" or "attacks".
-        per: whether each attack counts once, or each implementation.
-        norm: norm of the attacks; None for all.
-        knowledge: attacks to include; None for white-box attacks if there are any, with a note on the other attacks.
+        per: "attack" to combine the libraries of an attack, as described above. "implementation" to count each
+            implementation.
+        norm: norm of the attacks; None for all norms.
+        knowledge: kind of attacks to include. None for white-box attacks, with a note on the others; if there are no
+            white-box attacks, black-box attacks.
 
     Raises:
         UnknownName: if there is no such norm.
-        Unsupported: if no results remain, or none are common to all rows.
-        Unavailable: if there is no such folder, or no run in it.
+        Unsupported: if no results match, or if no attack or model is common to all rows.
+        InvalidInput: if no metric is defined for all rows.
+        Unavailable: if there is no such folder, or the folder has no run.
     """
     _check_norm(norm)
     outcomes = as_results(folder, symbols)
@@ -172,25 +183,26 @@ def build_defence_matrix(
     norm: str | None = None,
     knowledge: Knowledge | None = None,
 ) -> MetricMatrix:
-    """Compute the mean effects of defences, over undefended models and attacks common to all defences.
+    """Compute the mean effects of defences, over the undefended models and attacks that all defences have in common.
 
     As in CANARY (section 3.1.4), accuracy, F1, confidence, rectified and sacrificed images are computed on clean
-    images, the other metrics on attacks. An attack that ran in several libraries counts once, by the mean over them.
+    images, and other metrics on attacks. An attack that ran in several libraries counts once, with the mean over them.
 
     Args:
-        folder: a results folder, or results that were read with logits.
-        symbols: symbols of `build_defence`; those that the folder lacks are omitted.
-        original: the undefended model of all other models; None to use models named "ORIGINAL+FILE.py:FUNCTION".
-        examples: "defended" for examples made on the defended models, "original" for those made on their undefended
-            model and tested on them; never both in one mean. None for "defended" if such examples exist.
-        norm: norm of the attacks; None for all.
+        folder: path of a results folder, or its `Results` with logits (see `read_outcomes`).
+        symbols: symbols of `build_defence`. Symbols that the folder lacks are omitted.
+        original: name of the undefended model of all other models. None to pair models by their names
+            "ORIGINAL+DEFENCE".
+        examples: "defended" for examples that were made on the defended models. "original" for examples that were made
+            on the undefended model and tested on the defended models. None for "defended" if such examples exist.
+        norm: norm of the attacks; None for all norms.
         knowledge: see `build_matrix`.
 
     Raises:
         UnknownName: if there is no such norm or model.
-        Unsupported: if no results remain, or none are common to all.
-        InvalidInput: if there is no defended model, or one without the images of its undefended model.
-        Unavailable: if there is no such folder, or no run in it.
+        Unsupported: if no results match, or if no undefended model and attack are common to all defences.
+        InvalidInput: if there is no defended model, or if a defended and its undefended model have different images.
+        Unavailable: if there is no such folder, or the folder has no run.
     """
     _check_norm(norm)
     outcomes = folder if isinstance(folder, Results) else read_outcomes(folder, keep_logits=lambda _: True)
@@ -217,28 +229,28 @@ def build_defence_matrix(
            for symbol, cells in tries}  # fmt: skip
     frame, fewer, gone = _means_of_common({symbol: met[symbol] for symbol in symbols if symbol in met})
     if frame.empty:
-        raise Unsupported("no undefended model and attack are common to all defences")
+        raise Unsupported("expected an undefended model and attack with results for all defences, got none")
     for (count, total), few in fewer.items():
-        notes.append(f"{', '.join(few)}: over {count} of {total} pairs of model and attack common to all defences")
+        notes.append(
+            f"{', '.join(few)}: over {count} of {total} pairs of model and attack, those with a value for all defences"
+        )
     notes += (
-        [f"omitted: {', '.join(gone)}: every pair of model and attack has a defence for which they are undefined"]
-        if gone
-        else []
+        [f"omitted: {', '.join(gone)}: not defined for all defences with any pair of model and attack"] if gone else []
     )
     return MetricMatrix(frame, tuple(notes))
 
 
 def _means_of_common(values: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[tuple[int, int], list[str]], list[str]]:
-    """Return the mean of each metric over the rows in which every subject has a value, and omitted rows.
+    """Return the mean of each metric over the rows in which every subject has a value.
 
-    All rows of a pair of models count as one.
+    All rows with equal first two index levels count as one.
 
     Args:
-        values: pandas tables by symbol, with a column for each subject and a row for each attack or model.
+        values: a pandas table for each symbol, with a column for each subject and a row for each attack or model.
 
     Returns:
-        A row for each subject; the symbols with omitted rows (by the number of rows used and the total); and the
-        symbols without any row.
+        A row for each subject and a column for each symbol; the symbols for which rows were omitted, by the number of
+        rows used and the number of all rows; and the symbols for which no row was left.
     """
     columns, fewer, gone = {}, {}, []
     for symbol, tries in values.items():
@@ -256,7 +268,7 @@ def _means_of_common(values: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[tupl
 def _made_one_way(
     records: list[dict[str, Any]], examples: Literal["defended", "original"] | None
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the records on clean images and on one kind of examples, with a note on which kind."""
+    """Return the records on clean images and on one kind of examples, with a note that names the kind."""
     made_on = {record["made_on"] for record in records}
     ways = [way for way, label in _MADE_ON.items() if label in made_on]
     if examples is not None and examples not in ways:
@@ -272,7 +284,7 @@ def _made_one_way(
 
 
 def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str], str]:
-    """Return the names of defended models, by the names of the defence and of the undefended model."""
+    """Return the name of each defended model, by the name of the defence and the name of the undefended model."""
     if original is not None:
         if original not in names:
             raise UnknownName("model", original, names)
@@ -288,14 +300,16 @@ def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str
 
 
 def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
-    """Read a CSV table of metrics: names in the first column, metrics in the other columns, empty cells for NaN.
+    """Read a CSV table of metrics.
+
+    The first column has names, and each further column a metric. An empty cell is NaN.
 
     Args:
         path: path of the file.
-        least: smallest number of subjects.
+        least: smallest number of rows.
 
     Raises:
-        InvalidInput: if it is not such a table, or a name occurs twice.
+        InvalidInput: if the file is not such a table, or a name occurs twice.
     """
     head, body = _read_cells(path)
     if head[0] in METRICS or head[0] == "QN":
@@ -313,7 +327,7 @@ def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
         raise InvalidInput(f"expected a number for {head[column + 1]} of {names[row]} in {path}, got {wrong!r}")
     if len(names) < least:
         raise InvalidInput(
-            f"expected at least 2 subjects in {path} to rank, got one: {names[0]}"
+            f"expected at least 2 rows in {path} to rank, got one: {names[0]}"
             if names
             else f"expected a row for each subject in {path}, got only headings"
         )
@@ -353,7 +367,10 @@ def _in_norm(outcomes: Results, norm: str | None) -> list[RunResult]:
 
 
 def _of_one_kind(done: list[RunResult], knowledge: Knowledge | None) -> tuple[list[RunResult], list[str]]:
-    """Return the runs with one kind of knowledge, and a note on the other kind unless the caller chose."""
+    """Return the runs with one kind of knowledge.
+
+    Add a note on the other runs if the caller did not choose the kind.
+    """
     have = {outcome.cell.knowledge for outcome in done}
     chosen = knowledge or ("white-box" if "white-box" in have else "black-box")
     kept = [outcome for outcome in done if outcome.cell.knowledge in KNOWLEDGE[chosen]]
@@ -368,7 +385,7 @@ def _of_one_kind(done: list[RunResult], knowledge: Knowledge | None) -> tuple[li
 
 
 def _common(done: list[RunResult], rows: str) -> tuple[list[RunResult], list[str]]:
-    """Return the runs of the attacks or models that all rows have, with a note for each one that a row lacks."""
+    """Return the runs of the attacks (or models) that all rows have, with a note for each omitted attack (or model)."""
     of_models, setting = rows == "models", shared_settings(each.cell for each in done)
     met: dict[Any, dict[Any, str]] = {}  # the rows that have met each item, with their names
     names: dict[Any, str] = {}
@@ -392,7 +409,10 @@ def _common(done: list[RunResult], rows: str) -> tuple[list[RunResult], list[str
 
 
 def _strongest(done: list[RunResult]) -> tuple[list[RunResult], list[str]]:
-    """Return one result for each attack on each model, under the attack's name, with a note on combined libraries."""
+    """Combine the results of several libraries to one result for each attack on each model, under the attack's name.
+
+    The notes name the attacks and libraries that were combined.
+    """
     setting_of = shared_settings(each.cell for each in done)
     settings: dict[Any, dict[Any, dict[str, str]]] = {}
     for outcome in done:
@@ -425,14 +445,18 @@ def _strongest(done: list[RunResult]) -> tuple[list[RunResult], list[str]]:
 
 
 def _rules_of(outcome: RunResult) -> tuple[Any, ...]:
-    """Return the settings of a run. Implementations of an attack are combined only if these are equal."""
+    """Return the settings that implementations must share so that their results are combined."""
     cell = outcome.cell
     threat_model = cell.threat_model
     return threat_model.norm, threat_model.epsilon, threat_model.targeted, cell.target, cell.pixels
 
 
 def _best(tries: list[RunResult]) -> RunResult:
-    """Select a result for each image: a fooled one with the smallest distance, else a valid one, else the first."""
+    """Combine runs by selecting one result for each image.
+
+    A successful example with the smallest distance is preferred to a valid result, and a valid result to an invalid
+    one.
+    """
     if len(tries) == 1:
         return tries[0]
     lost = [np.where(attempt.results.invalid, 2, np.where(attempt.columns["success"], 0, 1)) for attempt in tries]
@@ -449,7 +473,7 @@ def _best(tries: list[RunResult]) -> RunResult:
 
 
 def _without_violations(outcome: RunResult) -> RunResult:
-    """Return the run with undefined rates (NaN) for undecided images."""
+    """Return the run with NaN as the rate of undecided images."""
     undecided, columns = outcome.results.undecided_fooled, outcome.columns
     rates = {name: np.where(undecided, np.nan, columns[name]) for name in _RATES if name in columns}
     return replace(outcome, columns=join_columns(columns, rates))
@@ -458,7 +482,7 @@ def _without_violations(outcome: RunResult) -> RunResult:
 def _columns(
     outcomes: Results, symbols: Sequence[str], rows: str, alias: Mapping[str, str]
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return the mean of each metric over attacks or models with a value in every row, and notes on omissions."""
+    """Return the mean of each metric over the attacks (or models) with a value in every row, and notes on omissions."""
     wanted = [*(each for each in symbols if each != "QN"), *(_QUERIES if "QN" in symbols else ())]
     kept = drop_absent(wanted, outcomes, explicit=False)
     table = build_table(outcomes, by="pairs", metrics=kept, bootstrap=0)
@@ -475,10 +499,10 @@ def _columns(
         raise InvalidInput(f"no metric is defined for all {rows}; {rows} that no attack fools have few defined metrics")
     order = list(dict.fromkeys(cells[row]))
     notes = [
-        f"{', '.join(each)}: over {count} of {total} {item}s; on the other {item}s undefined for at least one {row}"
+        f"{', '.join(each)}: over {count} of {total} {item}s; with the other {item}s undefined for at least one {row}"
         for (count, total), each in fewer.items()
     ]
-    notes += [f"omitted: {', '.join(gone)}: on every {item} undefined for at least one {row}"] if gone else []
+    notes += [f"omitted: {', '.join(gone)}: with every {item} undefined for at least one {row}"] if gone else []
     return frame.loc[order], notes
 
 

@@ -34,17 +34,21 @@ def is_of_distances(symbol: str) -> bool:
 
 
 def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
-    """Validate symbols before files are read. None selects the table's default symbols.
+    """Return the symbols of the metrics of a table, and raise an error for a wrong symbol before files are read.
+
+    Args:
+        symbols: symbols that the user chose. None for the default symbols of the table.
+        by: subject of a row of the table.
 
     Raises:
         UnknownName: if there is no such metric.
-        Unsupported: if this table does not have the metric.
+        Unsupported: if this kind of table does not have the metric.
     """
     if by == "classes":
         chosen = tuple(filter(has_outcome, default_symbols("models"))) if symbols is None else resolve_symbols(symbols)
         if others := [symbol for symbol in chosen if record_of(symbol) and not has_outcome(symbol)]:
             having = ", ".join(filter(has_outcome, METRICS))
-            raise Unsupported(f"{', '.join(others)}: a table by classes has {having}")
+            raise Unsupported(f"{', '.join(others)}: not available in a table by classes, only {having}")
         return choose_symbols(chosen, "models")
     chosen = default_symbols(by) if symbols is None else resolve_symbols(symbols)
     for symbol in chosen:
@@ -67,7 +71,7 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
 
 
 def has_outcome(symbol: str) -> bool:
-    """Whether a metric of a model is a proportion of images (correct, fooled or robust), not a mean over attacks."""
+    """Whether a metric of a model is a rate of images (correct, fooled or robust), and not a mean over attacks."""
     record = facts_of(symbol)
     return record.kind == "share" and (record.stored == "clean" or record.across != "mean")
 
@@ -87,10 +91,13 @@ def shown_symbol(symbol: str) -> str:
 
 
 def drop_absent(symbols: Sequence[str], outcomes: Results, *, explicit: bool) -> tuple[str, ...]:
-    """Return the symbols for which some run has a value. A symbol that the user chose must be available.
+    """Return the symbols for which at least one run has a value.
+
+    If `explicit`, the user chose the symbols. Then a symbol that was not measured is an error, and a symbol that was
+    measured without any defined value is kept.
 
     Raises:
-        Unsupported: if a chosen symbol is not available. The message gives the reason.
+        Unsupported: if a chosen symbol was not measured. The message gives the reason.
     """
     kept = []
     for symbol in symbols:
@@ -105,7 +112,7 @@ def drop_absent(symbols: Sequence[str], outcomes: Results, *, explicit: bool) ->
 
 
 def optional_symbols(outcomes: Results) -> tuple[str, ...]:
-    """Return the symbols of metrics of optional groups that the records have."""
+    """Return the symbols of those optional groups of metrics that the records contain."""
     columns = {name for outcome in outcomes.done for name in outcome.columns}
     symbols = (symbol for symbol, group in GROUP_OF.items() if group not in ALL_MEASURES)
     return tuple(symbol for symbol in symbols if columns & {symbol, *({"coverage"} & {*facts_of(symbol).needs})})

@@ -1,4 +1,4 @@
-"""Tables of attacks, of models, or of pairs of both, with 95 % intervals over the images."""
+"""Tables of attacks, of models, or of pairs of an attack and a model, with 95 % intervals over the images."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,9 +52,9 @@ class Table(Displayed):
     """A table of a results folder.
 
     Args:
-        by: what a row is about ("attacks", "models", "pairs" or "classes"), or the name of a special table ("defence").
+        by: subject of a row ("attacks", "models", "pairs" or "classes"), or the name of a special table ("defence").
         labels: names of the label columns, the same in every row.
-        symbols: symbols of the metrics, in order; the same in every row.
+        symbols: symbols of the metrics, in order, the same in every row.
         rows: rows, in order.
         findings: notes, such as those on failed, unfinished and damaged runs.
     """
@@ -72,7 +72,7 @@ class Table(Displayed):
 
     @property
     def shown_labels(self) -> list[str]:
-        """Labels with a value in at least one row, and the numbers of invalid results."""
+        """Names of the labels that have a value in at least one row, and "violations" in any case."""
         return [
             name for name in self.labels if name == "violations" or any(is_given(row.labels[name]) for row in self.rows)
         ]
@@ -95,7 +95,8 @@ class Table(Displayed):
     def frame(self) -> pd.DataFrame:
         """The table as a data frame.
 
-        A column for each label is followed by SYMBOL, SYMBOL low, SYMBOL high and SYMBOL n for each metric.
+        Columns: each label, then `SYMBOL`, `SYMBOL low`, `SYMBOL high` and `SYMBOL n` for each metric. `low` and `high`
+        are the bounds of the interval.
         """
         ends = ("", " low", " high", " n")
         columns = [*self.labels, *(f"{symbol}{end}" for symbol in self.symbols for end in ends)]
@@ -121,53 +122,60 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
 ) -> Table:
     """Build a table of a results folder.
 
-    The value of a run is the mean over the images for which the metric is defined; invalid results count neither as
-    fooled nor as robust. A row is the mean of these values, as in CANARY: over the models for an attack, over the
-    attacks of one threat model for a model. Repeats with different seeds are averaged first. RA of a model is
-    different: an image counts as robust if it is robust to every attack of the row in every repeat. RA_mean is the
-    mean. RA_union is RA over the attacks of all untargeted threat models with a radius; by default, a table has it if
-    there are several norms. With `pool_images` a row is the mean over the images of all its runs; metrics that are not
-    means over images stay means over runs. Intervals are 95 %: for rates from `clustered_interval`, for others expanded
-    percentile bootstrap intervals over images: each replicate draws the same images for every run.
+    The value of a run is the mean over the images for which the metric is defined. Invalid results count neither as
+    fooled nor as robust. A row is the mean of these values, as in CANARY: over the models for an attack, and over the
+    attacks of one threat model for a model. Repeats with different seeds are averaged first.
 
-    Rows never mix threat models, parameters or data: `setting` distinguishes rows with equal labels. All rows have the
-    labels `norm`, `epsilon`, `targeted`, `setting`, and the numbers `cells` (of runs), `failed` (of failed runs),
-    `images` (of attacked images) and `violations` (of invalid results). Further labels are `implementation`,
-    `knowledge` and `models` by attacks; `model` and `attacks` by models; `model` and `implementation` by pairs; and
-    `model`, `attacks`, `class`, `class name` and `lowest` (the metrics that have their lowest value for this class) by
-    classes.
+    RA of a model is different: an image counts as robust if it is robust to every attack of the row in every repeat.
+    RA_mean is the mean over the attacks. RA_union is RA over the attacks of all untargeted threat models with a radius.
+    By default, a table has RA_union if there are several norms.
+
+    Intervals are 95 %: for rates from `clustered_interval`, for other metrics expanded percentile bootstrap intervals
+    over images. Each bootstrap replicate draws the same images for every run.
+
+    Rows never mix threat models, parameters or data: the label `setting` distinguishes rows with equal other labels.
+    All rows have the labels `norm`, `epsilon`, `targeted`, `setting`, and the numbers `cells` (of runs), `failed` (of
+    failed runs), `images` (of attacked images) and `violations` (of invalid results). Further labels, by kind of table:
+
+    - "attacks": `implementation`, `knowledge` and `models`.
+    - "models": `model` and `attacks`.
+    - "pairs": `model` and `implementation`.
+    - "classes": `model`, `attacks`, `class`, `class name` and `lowest` (the metrics that have their lowest value for
+      this class).
 
     Args:
-        folder: a results folder, or results that were read.
-        by: subject of a row. With "classes", a row is a model and a true class, with CA, RA and similar proportions of
-            images, and the intervals hold together for all classes.
-        metrics: symbols: those of `METRICS`, "FR@10" for any K, and user metrics, "my.py:function"; None for the
-            table's default ones and the user's, if the folder has them.
-        pool_images: whether to take means over the images of all runs, see above.
+        folder: path of a results folder, or its `Results`.
+        by: subject of a row. With "classes", a row is a model and a true class. The metrics are CA, RA and other rates
+            of images, and the intervals hold together for all classes.
+        metrics: symbols: those of `METRICS`, "FR@10" for any K, and user metrics, "my.py:function". None for the
+            default metrics of the table and the user metrics of the folder.
+        pool_images: whether a row is the mean over the images of all its runs. Metrics that are not means over images
+            stay means over runs.
         knowledge: only attacks with this knowledge of the model: "white-box", "black-box" (all others), "score",
-            "decision", "transfer"; None for all.
-        all_threat_models: by models, whether each model has a single row over the attacks of all threat models
+            "decision", "transfer". None for all attacks.
+        all_threat_models: with `by="models"`, whether each model has a single row over the attacks of all threat models
             (CANARY's Table 8). Rows then have only the labels `model`, `setting` and `attacks`, and a note names
             attacks that a row lacks.
-        bootstrap: replicates; 0 for no intervals.
-        seed: random seed of the resampling.
-        drawn: cache of replicates that other tables of the folder share; it replaces `bootstrap` and `seed`.
+        bootstrap: number of bootstrap replicates; 0 for no intervals.
+        seed: random seed of the bootstrap.
+        drawn: replicates that are shared with other tables of the folder. If given, `bootstrap` and `seed` are ignored.
 
     Returns:
-        The table. An estimate's `n` is the number of images, summed over the runs, for which the metric is defined.
+        The table. An estimate's `n` is the number of images for which the metric is defined, summed over the runs.
 
     Raises:
         UnknownName: if there is no such metric.
         Unsupported: if a metric is not available in this folder.
-        Unavailable: if there is no such folder, or no run in it.
+        InvalidInput: if `by` is unknown, or arguments cannot be combined.
+        Unavailable: if there is no such folder, or the folder has no run.
     """
     if by not in get_args(By):
-        raise InvalidInput(f"expected by as one of {', '.join(get_args(By))}, got {by!r}")
+        raise InvalidInput(f"expected `by` to be one of {', '.join(get_args(By))}, got {by!r}")
     asked = choose_symbols(metrics, by)
     if all_threat_models and by != "models":
-        raise InvalidInput(f"expected all_threat_models with by='models', got by={by!r}")
+        raise InvalidInput(f"all_threat_models needs by='models', got by={by!r}")
     if pool_images and by == "classes":
-        raise InvalidInput("expected pool_images without by='classes'")
+        raise InvalidInput("pool_images cannot be combined with by='classes'")
     outcomes = of_kind(as_results(folder, asked), knowledge)
     if metrics is None and by != "classes":
         asked = (*asked, *optional_symbols(outcomes), *outcomes.users_symbols)
@@ -207,7 +215,6 @@ def _class_lines(
     union: ThreatUnion | None,
     drawn: RunReplicates,
 ) -> tuple[TableRow, ...]:
-    """Return the rows of a table by classes."""
     has_intervals = drawn.bootstrap > 0
     rows = [build_class_rows(group, outcomes, symbols, union, has_intervals=has_intervals) for group in groups]
     if not any(rows):
@@ -225,7 +232,6 @@ def _lines(
     pooled: bool,
     of_model: bool,
 ) -> tuple[TableRow, ...]:
-    """Return the rows of a table by attacks, models or pairs."""
     has_levels = "CTC" in symbols  # it ranks the seconds of several rows
     over_union = [symbol for symbol in symbols if is_union(symbol)]
     inner = tuple(symbol for symbol in symbols if symbol not in over_union)
@@ -256,7 +262,7 @@ def is_worst(symbol: str) -> bool:
 
 
 def _about_union(union: ThreatUnion, symbols: Sequence[str]) -> Iterator[Finding]:
-    """Yield a note with the threat models of RA_union, or with the reason why a folder with several norms lacks it."""
+    """Yield a note with the threat models of RA_union, or with the reason why several norms have no RA_union."""
     if any(map(is_union, symbols)):
         yield note("union", "RA_union is over {threat_models}", threat_models=union.text)
     elif union.lacking and union.has_several_norms:
@@ -264,7 +270,7 @@ def _about_union(union: ThreatUnion, symbols: Sequence[str]) -> Iterator[Finding
 
 
 def _rank_times(groups: Sequence[TableGroup], rows: Sequence[tuple[dict[str, Estimate], Any]]) -> None:
-    """Compute CTC: the time level of an attack, compared with the table's other attacks or those on the same model."""
+    """Compute CTC, the level of an attack's time, among the attacks of the table (or among the attacks on a model)."""
     models: dict[Any, list[tuple[dict[str, Estimate], Replicates]]] = {}
     for group, row in zip(groups, rows, strict=True):
         if group.parts:
@@ -308,7 +314,7 @@ def _why_empty(outcomes: Results, symbols: Sequence[str]) -> Iterator[Finding]:
 
 
 def _why_no_interval(rows: Sequence[TableRow]) -> Iterator[Finding]:
-    """Yield a note with the reason if a value has no interval."""
+    """Yield notes with the reasons why values have no interval."""
     bare = {
         symbol
         for row in rows

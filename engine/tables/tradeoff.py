@@ -17,12 +17,18 @@ _Robust = tuple[np.ndarray, np.ndarray]  # for each image, (n,): with invalid re
 
 
 class Point(NamedTuple):
-    """A model's rates of all images that are correct when clean, and that are also robust to all attacks.
+    """Clean and robust accuracy of a model, as rates of all images.
 
-    For a random model, the value of an image is the rate over its samples. Records of earlier versions lack this rate
-    for transferred examples; the value of the median sample is used instead. `undecided` is the number of images with
-    an invalid or non-finite result that no other attack fools. These images count as 0 in the rate and in the lower
-    bound of its interval, and as 1 in the upper bound.
+    An image counts in the robust accuracy if it is correct when clean and robust to all attacks. For a random model,
+    the value of an image is the rate over its samples. Records of earlier versions lack this rate for transferred
+    examples; there, the value of the median sample is used.
+
+    Args:
+        model: display name of the model.
+        clean: clean accuracy.
+        robust: robust accuracy.
+        undecided: number of images with an invalid or non-finite result that no attack fools. These images count as 0
+            in the robust accuracy and in the lower bound of its interval, and as 1 in the upper bound.
     """
 
     model: str
@@ -35,11 +41,11 @@ class TradeOff(NamedTuple):
     """An undefended model and its defences under one threat model.
 
     Args:
-        points: the undefended model first; all on the same images.
-        threat: norm, epsilon, targeted, as from `groups.threat_labels`.
-        made_on: "own" if every model was attacked directly, "original" if all models were tested on the undefended
+        points: a point for the undefended model, then one for each defence, on the same images.
+        threat: norm, epsilon and targeted, from `groups.threat_labels`.
+        made_on: "own" if every model was attacked directly. "original" if all models were tested on the undefended
             model's examples.
-        attacks: attacks common to all points. For each image, the worst attack counts.
+        attacks: attacks that ran for all points. For each image, the worst attack counts.
     """
 
     points: tuple[Point, ...]
@@ -49,12 +55,13 @@ class TradeOff(NamedTuple):
 
 
 def build_tradeoffs(outcomes: Results) -> list[TradeOff]:
-    """Build the trade-off of every undefended model and its defences, for each threat model with a radius.
+    """Build the trade-offs of every undefended model and its defences, for each threat model with a radius.
 
-    Defences are recognised by name, or because they were tested on the examples of the undefended model.
+    A model is a defence of an undefended model if its name says so (`ORIGINAL+DEFENCE`), or if only the examples of the
+    undefended model were tested on it.
 
     Args:
-        outcomes: results of a folder, read with "OTR".
+        outcomes: results of a folder, with transfers (`as_results(folder, ["OTR"])`).
     """
     tradeoffs: list[TradeOff] = []
     for original, defended in defences_by_original(outcomes).items():
@@ -80,7 +87,10 @@ def defences_by_original(outcomes: Results) -> dict[str, list[str]]:
 
 
 def _shown_by(outcomes: Results, tested: str) -> str:
-    """Return the model whose examples were tested on a model without runs; "" if there is not exactly one."""
+    """Return the key of the only model whose examples were tested on a model that was not attacked itself.
+
+    Empty if the model was attacked, or if there is not exactly one such model.
+    """
     transfers = outcomes.transfers or {}
     sources = {each.cell.subject.key for each in outcomes.done if tested in transfers.get(each.cell.key, {})}
     attacked = any(each.cell.subject.key == tested for each in outcomes.done)
@@ -88,7 +98,6 @@ def _shown_by(outcomes: Results, tested: str) -> str:
 
 
 def _tradeoffs(outcomes: Results, original: str, defended: Sequence[str], made_on: MadeOn) -> list[TradeOff]:
-    """Return the trade-offs of one undefended model and its defences, one for each threat model."""
     names, transfers = model_names(outcomes), outcomes.transfers or {}
     if original not in outcomes.clean:
         return []
@@ -125,7 +134,6 @@ def _tradeoffs(outcomes: Results, original: str, defended: Sequence[str], made_o
 
 
 def _point(name: str, clean: CleanResult, met: Sequence[Sequence[_Robust]]) -> Point:
-    """Build a point from a model's clean predictions and its robustness to all attacks."""
     repeats = [robust for each in met for robust in each]
     least, most = (np.minimum.reduce([robust[end] for robust in repeats]) for end in (0, 1))
     right, population = clean.columns["CA"].astype(float), clean.subject.population

@@ -1,4 +1,4 @@
-"""Transfer rates between models, their means as in CANARY, and the confidence in transferred examples."""
+"""Transfer rates between models, their means as in CANARY, and the change of confidence on target models."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -33,17 +33,19 @@ class TransferTable:
     """Transfer rates among M models on the same images under A attacks.
 
     Args:
-        models: names of the models, in the order of every axis M below.
+        models: names of the models. Every axis of length M below has this order.
         attacks: labels of each attack: `implementation`, `norm`, `epsilon`, `targeted`, `setting`.
-        rates: by attack, source model and target model: A x M x M; undefined on the diagonal and if not tested.
-        by_source: A x M, the mean over the other target models; with rates over "fooled" this is OTR.
-        by_target: A x M, the mean over the other source models.
-        of_attack: A, the mean over all pairs.
-        threat: M, the mean of `by_target` over the attacks with a value.
-        threat_from: by source and target model: M x M, the mean over the attacks with a value (CANARY's simple threat
-            test).
-        threat_attacks: M, number of attacks in `threat`.
-        threat_from_attacks: M x M, number of attacks in `threat_from`.
+        rates: rates by attack, source model and target model: A x M x M. Undefined on the diagonal, and if examples
+            were not tested.
+        by_source: mean of each attack and source model over the other target models: A x M. With rates over "fooled",
+            this is OTR.
+        by_target: mean of each attack and target model over the other source models: A x M.
+        of_attack: mean of each attack over all pairs of models: A.
+        threat: mean of `by_target` over the attacks for which it is defined: M.
+        threat_from: mean of `rates` over the attacks for which it is defined, by source and target model: M x M
+            (CANARY's simple threat test).
+        threat_attacks: number of attacks in `threat`: M.
+        threat_from_attacks: number of attacks in `threat_from`: M x M.
     """
 
     models: tuple[str, ...]
@@ -60,7 +62,12 @@ class TransferTable:
 
 @dataclass(frozen=True)
 class Transfer:
-    """The transfer tables of a folder, one for each set of images that several models share, and notes."""
+    """The transfer tables of a folder.
+
+    Args:
+        tables: a table for each set of images on which several models were evaluated.
+        findings: notes.
+    """
 
     tables: tuple[TransferTable, ...]
     findings: tuple[Finding, ...]
@@ -81,19 +88,20 @@ def build_transfer(
     """Build the transfer rates between all models of a folder on the same images.
 
     Args:
-        folder: a results folder, evaluated with `--transfer simple` or `full`, or results that were read with "OTR".
-        over: whether rates are over the examples that fool their source model ("fooled"), or over all images that it
-            classifies correctly ("valid"). The target model need not be correct on the clean image.
-        bootstrap: 0 for no intervals; any other number for intervals. Intervals of rates need no resampling.
+        folder: path of a results folder, evaluated with `--transfer simple` or `full`, or its `Results` with transfers
+            (`as_results(folder, ["OTR"])`).
+        over: "fooled" for rates over the examples that fool their source model. "valid" for rates over all images that
+            the source model classifies correctly. In both cases, the target model may misclassify the clean image.
+        bootstrap: 0 for no intervals. Any other number for intervals; intervals of rates need no bootstrap.
         seed: has no effect.
 
     Returns:
-        The tables. A mean over models is undefined if one of its entries was not tested, as after `--transfer simple`.
-        A mean over attacks includes only tested attacks, and a note names the attacks that were not tested.
+        The tables. A mean over models is undefined if one of its rates was not tested, as after `--transfer simple`.
+        A mean over attacks includes only the attacks that were tested, and a note names the other attacks.
 
     Raises:
         Unsupported: if no example was tested on a different model.
-        Unavailable: if there is no such folder, or no run in it.
+        Unavailable: if there is no such folder, or the folder has no run.
     """
     outcomes = as_results(folder, ["OTR"])
     tested = outcomes.transfers or {}
@@ -178,13 +186,13 @@ def _table(
 
 
 def _fooled_by(outcome: RunResult, keys: list[str], outcomes: Results, over: Over) -> dict[str, np.ndarray]:
-    """Return whether each of a run's examples fools the other models, (n,) bool, by key of model and data."""
+    """Return whether each example of a run fools the models on which it was tested, (n,), by key of model and data."""
     tested = (outcomes.transfers or {}).get(outcome.cell.key, {})
     return transfer_rates(outcome.columns, outcome.usable, {key: tested[key] for key in keys if key in tested}, over)
 
 
 def _gaps(table: TransferTable) -> Iterator[Finding]:
-    """Yield a note for each attack without a rate for some pairs of different models."""
+    """Yield a note for each attack that lacks a rate for some pair of different models."""
     pairs = len(table.models) * (len(table.models) - 1)
     for labels, rates in zip(table.attacks, table.rates, strict=True):
         have = sum(not math.isnan(estimate.value) for line in rates for estimate in line)
@@ -196,9 +204,10 @@ def _gaps(table: TransferTable) -> Iterator[Finding]:
 
 
 def transfer_long_format(transfer: Transfer) -> Table:
-    """Convert the transfer tables to one row for each entry, with its `rate`.
+    """Convert transfer tables to one table with a row for each rate and each mean.
 
-    The source or target model of a mean is "mean".
+    Columns: the labels of the attack, `attacks` (number of attacks in a mean), `made_on` (source model), `tested_on`
+    (target model) and `rate`. In the row of a mean, the attack or model over which it is taken is "mean".
     """
     rows: list[TableRow] = []
 
@@ -221,7 +230,13 @@ def transfer_long_format(transfer: Transfer) -> Table:
 
 
 class TransferredConfidence(NamedTuple):
-    """The mean of each symbol over pairs of models for one attack, with its labels as in `TransferTable.attacks`."""
+    """Changes of the confidence of target models under one attack.
+
+    Args:
+        labels: labels of the attack, among them those of `TransferTable.attacks`.
+        means: mean over the pairs of source and target model, by symbol (AIAC, ARTC).
+        pairs: number of pairs of models.
+    """
 
     labels: dict[str, Any]
     means: dict[str, Estimate]
@@ -231,19 +246,19 @@ class TransferredConfidence(NamedTuple):
 def build_transfer_confidence(
     folder: str | Path | Results, *, bootstrap: int = 1000, seed: int = 0
 ) -> list[TransferredConfidence]:
-    """Compute AIAC and ARTC of each attack on target models, as means over the pairs of models.
+    """Compute AIAC and ARTC of each attack on target models, as means over the pairs of source and target model.
 
-    As on the source model, AIAC is the increase in the confidence of the class predicted after the attack, and ARTC the
-    decrease in the confidence of the true class. Both are over the usable images that the target model classifies
-    correctly when clean. The examples need not fool their source model.
+    AIAC is the increase in the confidence of the class that is predicted after the attack. ARTC is the decrease in the
+    confidence of the true class. Both metrics are over the usable images that the target model classifies correctly
+    when clean. The examples need not fool their source model.
 
     Args:
-        folder: a results folder, evaluated with `--transfer simple` or `full`, or results that were read.
+        folder: path of a results folder, evaluated with `--transfer simple` or `full`, or its `Results`.
         bootstrap: number of bootstrap replicates over the images, for the intervals.
-        seed: random seed of the replicates.
+        seed: random seed of the bootstrap.
 
     Raises:
-        Unavailable: if there is no such folder, or no run in it.
+        Unavailable: if there is no such folder, or the folder has no run.
     """
     outcomes = as_results(folder)
     tested: dict[str, dict[str, Record]] = {}

@@ -262,7 +262,7 @@ def test_curve_mistakes_are_one_line(world, run):
         (["-o", "curves.gif"], "expected a file that ends in .svg, .png, .pdf"),
         (["-o", "none/curves.svg"], "could not write none/curves.svg"),
         (["--model", "third"], "unknown model 'third'"),
-        (["--norm", "l2"], "no results to draw: the folder has linf"),
+        (["--norm", "l2"], "no results of this norm and model; norms with results in the folder: linf"),
         (["--csv", "--json"], "expected one format"),
     ):
         code, _, err = run("curves", world[0], "--bootstrap", "20", *arguments)

@@ -138,7 +138,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
         (lambda net: davylamp.import_results("none.zip", "x", model="m"), "`model` and `data` need form='attackbench'"),
         (lambda net: davylamp.fit("art:uap@fixed", net, attack="pgd"), "`out` as a folder, and neither `attack`"),
         (lambda net: davylamp.fit("feature-squeezing", net, isolated="no"), "unknown keyword 'isolated'"),
-        (lambda net: davylamp.saturation("foolbox:ddn", net), "it has no radius to choose"),
+        (lambda net: davylamp.saturation("foolbox:ddn", net), "which has no saturation radius"),
         (lambda net: davylamp.reproduce("checks", limit=2), "checks cannot be combined with `limit`"),
         (
             lambda net: davylamp.reproduce("canary-table4", quick=True, full=True),

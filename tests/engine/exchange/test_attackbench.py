@@ -225,7 +225,7 @@ def test_what_is_no_file_of_it_is_one_line(folder, tmp_path):
             import_attackbench(path, folder, data=DATA)
     with pytest.raises(Unavailable, match="results folder"):
         import_attackbench(tmp_path / "a.json", tmp_path / "none", data=DATA)
-    with pytest.raises(Unavailable, match="differ from the evaluated ones"):
+    with pytest.raises(Unavailable, match="differ from the images of the evaluation"):
         import_attackbench(tmp_path / "a.json", folder, data=Data(INPUTS + 0.1, LABELS, DATA.names))
     with pytest.raises(Unsupported, match="import attackbench"):
         build_references(folder)

@@ -390,7 +390,7 @@ def test_a_search_over_radii_is_probed_as_its_attack(digits, cell_of):
 
 
 def test_no_image_to_probe_on(digits, cell_of):
-    with pytest.raises(InvalidInput, match="classifies correctly, got none"):
+    with pytest.raises(InvalidInput, match="classifies correctly: none"):
         probe_cell(cell_of(PGD), digits.classifier, digits.inputs, (digits.labels + 1) % 10)
     with pytest.raises(InvalidInput, match="images >= 1"):
         probe_cell(cell_of(PGD), digits.classifier, digits.inputs, digits.labels, images=0)
@@ -407,7 +407,7 @@ def test_a_folder_is_probed_once_and_only_with_its_own_model(digits, tmp_path):
     assert "the model differs from the evaluated model" in refused.notes[0]
     fewer = Data(digits.inputs[:8], digits.labels[:8], data.names[:8])
     refused = probe_folder(tmp_path, models={"net": digits.classifier}, data=fewer, images=2)
-    assert "differ from the evaluated ones" in refused.notes[0]
+    assert "differ from the images of the evaluation" in refused.notes[0]
     (note,) = probe_folder(tmp_path, images=1).notes
     assert note.startswith("net: unknown model")
     assert probe_folder(tmp_path, models={"net": digits.classifier}, data=data, images=2)[:2] == (1, 0)

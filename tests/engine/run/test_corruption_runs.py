@@ -354,7 +354,8 @@ def test_clean_images_that_are_others_cost_intervals_or_the_relative_error_only(
     code, out, _ = run("corruptions", "run", "model.py:build", *options, "--clean", "imagefolder:fewer/1", "-o", "few")
     (row,), notes = json.loads(out)["rows"], json.loads(out)["notes"]
     assert (code, row["metrics"]["E@1"]["value"]) == (0, pytest.approx(1 / 3))
-    assert "model.py:build: no RmCE without clean images for the same 3 images (got 2); use --clean DATA" in notes
+    needed = "RmCE needs predictions on clean images for the same 3 images (got 2); add --clean DATA"
+    assert f"model.py:build: {needed}" in notes
     write_set(tmp_path / "renamed", ("clean",), FOLDERS, (1,))
     for path in (tmp_path / "renamed").glob("clean/1/*/0.png"):
         path.rename(path.with_name("1.png"))
@@ -364,7 +365,7 @@ def test_clean_images_that_are_others_cost_intervals_or_the_relative_error_only(
     (row,), notes = json.loads(out)["rows"], json.loads(out)["notes"]
     error = row["metrics"]["E@1"]
     assert (error["low"], error["high"]) == pytest.approx((0.0084, 0.9057), abs=1e-4)  # Clopper and Pearson: 1 of 3
-    assert "model.py:build: its records have different images, so only errors have intervals" in notes
+    assert "model.py:build: the records have different images, so only error rates have intervals" in notes
 
 
 def test_labels_that_a_model_does_not_have_are_no_errors_of_it(run, tmp_path):

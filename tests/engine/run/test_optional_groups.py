@@ -339,12 +339,12 @@ def test_noise_of_each_kind():
         ({"measures": ("coverage:sections=0",)}, "expected sections from 1"),
         ({"measures": ("coverage:section=3",)}, "did you mean sections"),
         ({"measures": ("boundry",)}, "did you mean boundary"),
-        ({"measures": ("consistency:epsilon=0",)}, "expected epsilon as a number above 0"),
+        ({"measures": ("consistency:epsilon=0",)}, "expected epsilon to be a number above 0"),
         (
             {"measures": ("consistency:noise=blur+rain",)},
-            "expected noise as uniform or gaussian or blur or adversarial",
+            "expected noise to be uniform or gaussian or blur or adversarial",
         ),
-        ({"measures": ("boundary:towards=all",)}, "expected towards as any or each, got 'all'"),
+        ({"measures": ("boundary:towards=all",)}, "expected towards to be any or each, got 'all'"),
         ({"measures": ("FDL@db",)}, "discrete wavelet of PyWavelets such as db4 after FDL@, got 'db'"),
         ({"measures": ("PSD@all",)}, "PSD@product or PSD@complement"),
         ({"measures": ("ALD@x",)}, "expected p of ALD as a number"),
@@ -395,8 +395,8 @@ def test_hierarchies(tmp_path):
     assert torch.equal(similarity, similarity_of_file(json_file, 3))
     for text, line in (
         ("a,b\nb,a\nc,a", "cycles"),
-        ("a,b\nb,a\nc,d", "cycles in .*, got one above 'a'"),
-        ("0,a\n2,a", "expected the classes 0 to 1 in .*, got no 1"),
+        ("a,b\nb,a\nc,d", "cycles in .*, got a cycle above 'a'"),
+        ("0,a\n2,a", "expected the classes 0 to 1 in .*, but 1 is missing"),
         ("a,b\na,c", "one parent of 'a'"),
         ("a", "expected child,parent in line 1"),
     ):
@@ -425,7 +425,7 @@ def test_classes_in_another_order_than_the_models_are_refused_or_shown(tmp_path,
     assert similarity_of_file(numbers, 10)[1, 9] > similarity_of_file(numbers, 10)[1, 8]
     (note,) = notes_of(words)
     assert note.endswith(
-        "the file's order is taken as the model's: 0 zero, 1 two, 2 four, 3 six, 4 eight, 5 a, 6 b, 7 c, 8 d, 9 e"
+        "its order is assumed to be the file's: 0 zero, 1 two, 2 four, 3 six, 4 eight, 5 a, 6 b, 7 c, 8 d, 9 e"
     )
     model.class_names = ("zero", "two", "four", "six", "eight", *"abcde")
     assert notes_of(words) == []

@@ -116,4 +116,4 @@ def test_a_curve_ends_where_the_search_did_and_says_so(tmp_path):
     assert whole.budgets[-1] == pytest.approx(0.45, abs=0.01)
     assert whole.accuracy[-1] == 0
     assert not np.isinf(whole.empirical_half)
-    assert curves.notes == ("best(foolbox:pgd) on m: some images that were not fooled were searched only up to 0.2",)
+    assert curves.notes == ("best(foolbox:pgd) on m: the search stopped at 0.2 for some images that it did not fool",)

@@ -409,7 +409,7 @@ def test_a_grid_is_gone_through_turn_by_turn(digits, watched):
 @pytest.mark.parametrize(
     ("attacks", "change", "error", "message"),
     [
-        (("adv-lib:fmn",), {}, InvalidInput, "expected several attacks"),
+        (("adv-lib:fmn",), {}, InvalidInput, "expected at least two attacks"),
         (("adv-lib:fmn", "adv-lib:fmn"), {}, InvalidInput, "expected different attacks"),
         (("adv-lib:fmn", "pgd"), {}, InvalidInput, "LIBRARY:NAME"),
         (("adv-lib:fmn", "art:nothing"), {}, UnknownName, "nothing"),
@@ -420,7 +420,7 @@ def test_a_grid_is_gone_through_turn_by_turn(digits, watched):
         (PAIR, {"overshoot": 0.1}, Unsupported, "none of adv-lib:fmn,foolbox:pgd has parameter overshoot"),
         (PAIR, {"max_queries": 7}, InvalidInput, ">= 8, got 7"),
         (PAIR, {"steps": 0}, InvalidInput, "steps"),
-        (PAIR, {"grid": {"steps": []}}, InvalidInput, "list of values"),
+        (PAIR, {"grid": {"steps": []}}, InvalidInput, "at least one value of steps"),
     ],
 )
 def test_misuse_is_refused_before_anything_is_computed(digits, watched, attacks, change, error, message):

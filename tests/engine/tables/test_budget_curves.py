@@ -141,7 +141,7 @@ def test_grey_levels_are_255ths_and_root_mean_squares(writer, subject):
     assert steps.optimality.value == pytest.approx(1)
     assert curves.unit == {"linf": "grey levels", "l2": "grey levels, root mean square"}
     writer.cell(subject, "foolbox:pgd", CLEAN, fool(1), LABELS, norm="l1", epsilon=3.0)
-    with pytest.raises(Unsupported, match="l1 has no grey levels"):
+    with pytest.raises(Unsupported, match="no grey levels for distances in l1"):
         build_curves(writer.store.folder, against="grey-levels")
 
 
@@ -166,7 +166,7 @@ def test_only_one_norm_or_model(writer, subject):
     for error, named, given in (
         (UnknownName, "norm 'l3'", {"norm": "l3"}),
         (UnknownName, "model 'c'", {"models": ["c"]}),
-        (Unsupported, "the folder has l2, linf", {"norm": "l1"}),
+        (Unsupported, "in the folder: l2, linf", {"norm": "l1"}),
         (InvalidInput, "budgets >= 0", {"budgets": [-1]}),
         (InvalidInput, "epsilon, grey-levels, queries", {"against": "time"}),
     ):
@@ -178,7 +178,7 @@ def test_failed_cells_are_named_and_an_empty_folder_is_refused(writer, subject):
     with pytest.raises(Unavailable, match="it is empty"):
         build_curves(writer.store.folder)
     writer.failed(subject, "art:pgd", "AttackFailed: boom")
-    with pytest.raises(Unsupported, match="no finished run"):
+    with pytest.raises(Unsupported, match="in the folder: none"):
         build_curves(writer.store.folder)
     writer.cell(subject, "foolbox:ddn", CLEAN, fool(1), LABELS, sizes=sizes(0), **SMALLEST)
     assert build_curves(writer.store.folder).notes == ("failed: art:pgd on a: AttackFailed: boom",)

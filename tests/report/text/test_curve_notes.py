@@ -30,7 +30,7 @@ def test_a_half_distortion_beyond_what_was_measured_is_called_extrapolated(noted
     console = make_console()
     with console.capture() as seen:
         print_curves(curves, console)
-    assert ("extrapolated by the fit" in " ".join(seen.get().split())) == noted
+    assert ("D_half is extrapolated" in " ".join(seen.get().split())) == noted
     (table,) = (block for block in flatten(write_curves(curves, None).blocks) if isinstance(block, PageTable))
     assert (table.rows[0][5].value, table.rows[0][5].text) == (6.6, "6.6 extrapolated" if noted else "6.6")
-    assert ("extrapolated by the fit" in table.note) == noted
+    assert ("D_half is extrapolated" in table.note) == noted
