@@ -255,7 +255,7 @@ _HUGE = (
         ({}, {"manifest": {"verdict": 2}}, "format 1"),
         ({}, {"manifest": {"claims": [{}]}}, "claims"),
         ({}, {"manifest": {"subject": {}}}, "subject"),
-        ({}, {"compression": zipfile.ZIP_DEFLATED}, "stored unchanged"),
+        ({}, {"compression": zipfile.ZIP_DEFLATED}, "stores files unchanged"),
         ({}, {"entries": [("more.npy", b"")]}, "more.npy"),
         ({}, {"entries": [("labels.npy", b"")]}, "twice"),
     ],
