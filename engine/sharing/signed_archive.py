@@ -1,4 +1,4 @@
-"""Signed ZIP files: a JSON manifest with the SHA-256 hash of each other file, and an Ed25519 signature of the manifest."""
+"""Signed ZIP files: a JSON manifest with the SHA-256 hash of each other file, and its Ed25519 signature."""
 
 import hashlib
 import json
