@@ -1,4 +1,4 @@
-"""Database tables: users, components and their files, tasks, their runs, and the audit log."""
+"""Tables of a server's database: users, components, files, tasks, runs and the audit log. Times are Unix timestamps."""
 
 from typing import Any, Literal
 
@@ -21,7 +21,12 @@ class ServerTable(DeclarativeBase):
 
 
 class FactRow(ServerTable):
-    """Named number about the database itself: the version of its tables, or its number of visibility changes."""
+    """A named number about the whole server, such as the version of the database tables.
+
+    Args:
+        name: name of the number.
+        value: the number.
+    """
 
     __tablename__ = "facts"
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -31,8 +36,14 @@ class FactRow(ServerTable):
 class UserRow(ServerTable):
     """User account.
 
-    `password` is an Argon2 hash, or "" if the user cannot sign in. `hours` limits the computing for the user's tasks
-    within seven days. None for no limit. All times are Unix timestamps.
+    Args:
+        id: number of the user.
+        name: user name.
+        password: Argon2 hash of the password. "" if the user cannot sign in.
+        role: "user" or "admin".
+        active: whether the user is not blocked.
+        created: time of creation.
+        hours: limit on computing time for the user's tasks, in hours per seven days. None for no limit.
     """
 
     __tablename__ = "users"
@@ -46,7 +57,13 @@ class UserRow(ServerTable):
 
 
 class SignInRow(ServerTable):
-    """Browser session, identified by the SHA-256 of its cookie's value."""
+    """Browser session of a user.
+
+    Args:
+        digest: SHA-256 hash of the session cookie's value.
+        user_id: number of the user.
+        expires: time at which the session expires.
+    """
 
     __tablename__ = "sign_ins"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -55,7 +72,18 @@ class SignInRow(ServerTable):
 
 
 class TokenRow(ServerTable):
-    """API token, identified by its SHA-256. `scopes` are separated by spaces."""
+    """API token of a user.
+
+    Args:
+        id: number of the token.
+        user_id: number of the user.
+        name: name by which the user recognises the token.
+        digest: SHA-256 hash of the token.
+        scopes: permissions of the token, separated by spaces.
+        created: time of creation.
+        expires: time at which the token expires.
+        used: not used; always 0.
+    """
 
     __tablename__ = "tokens"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -69,7 +97,13 @@ class TokenRow(ServerTable):
 
 
 class BlobRow(ServerTable):
-    """Stored file, identified by its SHA-256. `size` is in bytes."""
+    """Stored file of one or several components.
+
+    Args:
+        digest: SHA-256 hash of the file.
+        size: size in bytes.
+        created: time of creation.
+    """
 
     __tablename__ = "blobs"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -78,10 +112,24 @@ class BlobRow(ServerTable):
 
 
 class ComponentRow(ServerTable):
-    """Model, attack, defence or data set: name, owner, and how the engine loads it.
+    """Component: a model, an attack, a defence or a data set that tasks can use.
 
-    `form` is "named" (a name that davylamp knows), "url", "code", "onnx", "weights", "npz" or "folder". `entry` is the
-    corresponding name, address, function in the file, or architecture.
+    Args:
+        id: number of the component.
+        kind: "model", "attack", "defence" or "data".
+        name: name of the component.
+        version: version of the component.
+        creator_id: number of the user to whom the component belongs.
+        licence: licence; "" if not stated.
+        visibility: "public" or "private".
+        description: description by the owner.
+        form: form in which the component is given, such as "named" or "code" (see `ComponentRequest`).
+        entry: name, address, function or architecture, depending on the form (see `ComponentRequest`).
+        file_name: name of the component's file in tasks; "" if there is no file.
+        blob: SHA-256 hash of the component's file. None if there is no file.
+        state: "active", "withdrawn" or "archived". Only active components can be used in new tasks.
+        created: time of creation.
+        changed: time of the last change.
     """
 
     __tablename__ = "components"
@@ -104,10 +152,32 @@ class ComponentRow(ServerTable):
 
 
 class TaskRow(ServerTable):
-    """Task: settings, progress, and the worker with its lease. Its components are in `TaskComponentRow`.
+    """Task: an evaluation that a user submitted. `TaskComponentRow` contains the components of a task.
 
-    `score`, `score_low` and `score_high` are the mean accuracy under attack with its interval. `effects` is the table
-    of its defences (see `TaskSummary`), or None before it is computed.
+    Args:
+        id: number of the task.
+        owner_id: number of the user who submitted the task.
+        title: title of the task.
+        settings: settings of the task, as returned by `read_settings`.
+        visibility: "public" or "private".
+        priority: priority among the tasks of the same owner.
+        state: "waiting", "running", "done", "failed" or "cancelled".
+        message: reason for a failure, or a summary of the results.
+        created: time of submission.
+        started: time at which a worker first started the task; 0 if no worker has started it.
+        finished: time at which the task ended; 0 if it has not ended.
+        images: number of images over all runs of the task, which is the total of the progress display.
+        images_done: number of these images that are finished.
+        seconds: computing time of all attempts, in seconds.
+        attempts: number of times that a worker has leased the task.
+        cancelling: whether the owner has cancelled the task and the worker must stop.
+        lease: secret of the worker that has leased the task; "" if there is none.
+        lease_until: time at which the lease expires.
+        signature: signature of the finished task, 128 hexadecimal digits; "" if the task is not finished.
+        score: mean accuracy under attack (see `summarise_task`). None before it is computed, or if it is undefined.
+        score_low: lower bound of the 95 % interval of `score`.
+        score_high: upper bound of the 95 % interval of `score`.
+        effects: effects of the task's defences (see `TaskSummary`). None before they are computed.
     """
 
     __tablename__ = "tasks"
@@ -138,7 +208,7 @@ class TaskRow(ServerTable):
 
 
 class TaskComponentRow(ServerTable):
-    """A component of a task."""
+    """A pair of a task and one of its components."""
 
     __tablename__ = "parts"
     task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id", ondelete="CASCADE"), primary_key=True)
@@ -146,12 +216,36 @@ class TaskComponentRow(ServerTable):
 
 
 class CellRow(ServerTable):
-    """Finished run of a task: its components, and the numbers of fooled and attacked images.
+    """Finished or failed run of a task.
 
-    For a randomised model, each image adds the rate over its samples to `fooled`. For a worst case of several attacks,
-    `attack_id` is None, and `attack_ids` lists all attacks. `parameters` are the attack's parameters. `terms` are all
-    other settings that can differ between two runs of the same components (target rule, pixels, values of a search).
-    Both are JSON with sorted names.
+    Args:
+        id: number of the run.
+        task_id: number of the task.
+        key: key of the run, which is equal for runs with the same settings.
+        file: name of the file with the run's results.
+        digest: SHA-256 hash of this file.
+        state: "done" or "failed".
+        reason: reason for a failure, or a note on invalid results.
+        model_id: number of the attacked model's component.
+        attack_id: number of the attack's component. None for a worst case over several attacks.
+        attack_ids: numbers of the components of all attacks in the run.
+        defence_id: number of the defence's component. None for an undefended model.
+        data_id: number of the data's component.
+        model: the engine's name of the model.
+        attack: title of the attack.
+        norm: norm of the threat model.
+        epsilon: radius of the threat model. None for a minimum-norm attack.
+        targeted: whether the attack is targeted.
+        knowledge: attacker knowledge, such as "white-box".
+        seed: random seed.
+        parameters: parameters of the attack, as JSON with sorted names.
+        terms: other settings in which runs of the same components can differ, such as the target rule, as JSON with
+            sorted names.
+        images: number of evaluated images.
+        attacked: number of attacked images. Images with an undecided result are not counted.
+        fooled: number of fooled images among these. For a randomised model, each image adds its rate of fooled samples.
+        reused: whether the run was copied from an earlier task.
+        created: time at which the run was recorded.
     """
 
     __tablename__ = "cells"
@@ -185,9 +279,21 @@ class CellRow(ServerTable):
 
 
 class HistoryRow(ServerTable):
-    """Rank of a component on a public leaderboard of a data set, from a given time on.
+    """Rank of a component on a leaderboard, from a given time until the next row of the component and leaderboard.
 
-    `tasks` are the tasks from whose runs the rank was computed. Viewers who may see all these tasks may see the rank.
+    Args:
+        id: number of the row.
+        component_id: number of the component.
+        data_id: number of the data's component, to which the leaderboard belongs.
+        board: name of the leaderboard.
+        time: time from which the component has this rank.
+        rank: rank of the component.
+        rank_low: best rank in the 95 % interval.
+        rank_high: worst rank in the 95 % interval.
+        subjects: number of components on the leaderboard.
+        score: score of the component on the leaderboard.
+        tasks: numbers of the tasks from whose runs the rank was computed. Only viewers who may see all these tasks may
+            see the rank.
     """
 
     __tablename__ = "histories"
@@ -205,7 +311,16 @@ class HistoryRow(ServerTable):
 
 
 class AuditRow(ServerTable):
-    """Log entry: user, action, time and address. Entries are never changed."""
+    """Entry of the audit log. Entries are never changed.
+
+    Args:
+        id: number of the entry.
+        time: time of the action.
+        who: user name in the request.
+        address: network address of the client; "" for actions on the server's machine.
+        action: the action, such as "signed in".
+        about: the object of the action, such as the name of a component.
+    """
 
     __tablename__ = "audit"
     __table_args__ = (Index("audit_by_action", "action", "time"),)
