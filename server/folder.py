@@ -131,9 +131,6 @@ class ServerFolder:
     def read_key(self, name: str) -> bytes:
         """Return a key of the server, 32 random bytes. If the file does not exist, the key is created.
 
-        Args:
-            name: name of the file in the server's folder.
-
         Raises:
             Unavailable: If the file cannot be read, or if other users of the machine can read it.
         """

@@ -67,13 +67,6 @@ def _known_name(data: str) -> str:
 
 
 def _known_images(run: SettingRun, classifier: Classifier, *, full: bool) -> Tensor:
-    """Return the images on which the range of each neuron is measured, shape (N, C, H, W).
-
-    Args:
-        run: the finished evaluation.
-        classifier: the model.
-        full: whether to use all training images. False uses the first 2000.
-    """
     data = run.plan.config.data
     if data == "digits":
         return load_training_inputs()
@@ -135,12 +128,7 @@ def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
 
 
 def _places(parts: list[Tensor], images: int) -> list[list[Tensor]]:
-    """Group the outputs of a ReLU module by its positions in the network.
-
-    Args:
-        parts: outputs of all calls of the module. The positions alternate from call to call.
-        images: number of images.
-    """
+    """Group the outputs of a ReLU module by its positions in the network."""
     runs = sum(map(len, parts))
     count = runs // images
     places = [parts[place::count] for place in range(count)] if count * images == runs else []

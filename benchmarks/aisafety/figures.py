@@ -124,11 +124,6 @@ def _boundary(run: SettingRun, classifier: Classifier, count: int) -> Iterator[t
 
     Distances are in grey levels. The smallest distance of an image is over all directions.
 
-    Args:
-        run: the finished evaluation.
-        classifier: the model.
-        count: number of directions.
-
     Yields:
         Name of the direction or quantile, symbol of the metric, and the distance.
     """

@@ -47,12 +47,7 @@ _STEPS = {"steps": 20, "binary_search_steps": 3, "samples": 32}
 
 
 def attack_name(implementation: str, norm: str) -> str:
-    """Return AISafety's name of an attack, such as "PGD-l2".
-
-    Args:
-        implementation: name of the implementation, such as "foolbox:pgd".
-        norm: norm of the threat model.
-    """
+    """Return AISafety's name of an attack, such as "PGD-l2"."""
     return _NAMES[implementation.partition(":")[2], norm]
 
 
@@ -148,19 +143,13 @@ def _printed(table: str) -> set[str]:
 
 
 def _rows_of(table: str) -> tuple[str, ...]:
-    """Return the paper's names of the undefended model and of all models in a published table."""
     printed = {row["model"] for row in load_published(table)["rows"] if "model" in row}
     order = ("VANILLA", *(name for name in ("PAT", "SAT", "NAT", "TRADES", "RAND") if name in printed))
     return (*order, *sorted(printed - {*order}))
 
 
 def recognise(model: str, *, table: str) -> Counterpart:
-    """Return the paper's model that has the same training or defence as an evaluated model.
-
-    Args:
-        model: name of the evaluated model.
-        table: name of the published table, in which the paper's model may have a different name.
-    """
+    """Return the paper's model that has the same training or defence as an evaluated model."""
     name = CIFAR.get(model) or MODELS.get(model.rpartition(":")[2], "")
     other = next((other for other, same in SAME.items() if same == name and other in _printed(table)), name)
     return Counterpart(other)

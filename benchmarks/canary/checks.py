@@ -62,12 +62,7 @@ def _transfer() -> Iterator[PaperCheck]:
 
 
 def _table8(kind: str, attacks: Sequence[tuple[str, str]]) -> Iterator[PaperCheck]:
-    """Check that the mean of each metric over attacks (Tables 4 and 5) equals its mean over models (Table 8).
-
-    Args:
-        kind: kind of attacks in Table 8, "white" or "black".
-        attacks: name and radius of each attack over which the mean is taken. "" as radius if the attack has one row.
-    """
+    """Check that the mean of each metric over attacks (Tables 4 and 5) equals its mean over models (Table 8)."""
     models = [row for row in load_rows("canary_table8") if row["attack_type"] == kind]
     for symbol, rounding in _ROUNDING.items():
         table = "canary_table4" if symbol in load_rows("canary_table4")[0] else "canary_table5"

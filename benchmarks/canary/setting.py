@@ -159,9 +159,6 @@ def same_attack(implementation: str) -> str:
 def row_of(labels: Mapping[str, Any]) -> dict[str, str]:
     """Return the labels of the published row that corresponds to a computed row.
 
-    Args:
-        labels: labels of the computed row, with "implementation" and "epsilon".
-
     Returns:
         The label "attack" and, for the transferable attacks, which have a row for each radius, the label "epsilon".
     """
@@ -172,11 +169,7 @@ def row_of(labels: Mapping[str, Any]) -> dict[str, str]:
 
 
 def readings_of(symbols: Sequence[str]) -> dict[str, str]:
-    """Return notes on the columns of a table and on replaced attacks, by symbol of the column or by name.
-
-    Args:
-        symbols: symbols of the columns.
-    """
+    """Return notes on the columns of a table and on replaced attacks, by symbol of the column or by name."""
     stand_ins = {
         f"{run} for {paper}": "a different attack, so no difference is given" for paper, run in STAND_INS.items()
     }

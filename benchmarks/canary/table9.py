@@ -143,11 +143,6 @@ def print_result(result: dict[str, Any], console: Console) -> None:
 def _beside(ranking: Ranking, table: str, kind: str) -> dict[str, Any]:
     """Compare a ranking with a column of Table 9. As in the paper, rank 1 is the least robust model.
 
-    Args:
-        ranking: ranking of the 15 models.
-        table: name of the published table.
-        kind: kind of attacks, "white" or "black".
-
     Returns:
         One value of the result of `compare_scores`.
     """

@@ -42,12 +42,7 @@ def compare_curves(published: str, options: Options) -> dict[str, Any]:
 
 
 def judge(published: str, rows: Mapping[str, Mapping[str, Estimate]]) -> Iterator[str]:
-    """Yield each statement of the paper on the order of attacks, with the number of pairs of attacks that confirm it.
-
-    Args:
-        published: "fooling_figures".
-        rows: computed metrics of each attack, by the paper's name of the attack.
-    """
+    """Yield each statement of the paper on the order of attacks, with the number of pairs of attacks that agree."""
     for stated in load_rows(published):
         symbol = stated.get("symbol")
         if symbol is None or not all(symbol in metrics for metrics in rows.values()):

@@ -67,18 +67,10 @@ def compare_defence(table: str, options: Options, *, dataset: str) -> dict[str, 
 
 
 def _recognise(model: str) -> Counterpart:
-    """Return the paper's model ("undefended" or "defended") that an evaluated model replaces."""
     return Counterpart({"digits:standard": "undefended", "digits:pgd-training": "defended"}.get(model, ""))
 
 
 def _accuracy(run: SettingRun, name: str, labels: Mapping[str, Any]) -> Estimate:
-    """Return the accuracy of the defended model on the examples of one attack.
-
-    Args:
-        run: the finished evaluation.
-        name: name of the defended model.
-        labels: labels of a row of the defence's table, with "examples" and "epsilon".
-    """
     plan = run.plan
     tested = next(subject for subject, _ in plan.subjects if subject.model == name)
     wanted = labels["examples"], labels["epsilon"]

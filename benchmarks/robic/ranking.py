@@ -60,9 +60,6 @@ def rank_replicates(halves: np.ndarray) -> np.ndarray:
     """Return the ranks of A attacks in each of R bootstrap replicates, shape (R, A).
 
     Rank 1 has the smallest half-distortion. Ties get their mean rank. NaN is last.
-
-    Args:
-        halves: half-distortions, shape (R, A).
     """
     known = np.where(np.isnan(halves), math.inf, halves)
     below = (known[:, None, :] < known[:, :, None]).sum(2)
@@ -74,11 +71,6 @@ def _rank(
     group: str, order: tuple[tuple[str, ...], ...], cells: Sequence[tuple[AttackRun, np.ndarray, int]]
 ) -> tuple[list[PaperLine], str]:
     """Rank a group of attacks on one model.
-
-    Args:
-        group: "black-box" or "white-box".
-        order: order of the attacks in the paper's text.
-        cells: each run with half-distortions of all bootstrap replicates, and the number of images.
 
     Returns:
         Lines with half-distortion and rank of each attack, in the order of the ranks. Then a note with the proportion

@@ -73,7 +73,6 @@ def compare_runtimes(published: str, options: Options) -> dict[str, Any]:
 
 
 def _seconds(folder: Path, model: str) -> Estimate:
-    """Return the seconds per image of all attacks on a model, with an interval over the images."""
     runs = [each.columns["seconds"] for each in read_outcomes(folder).done if each.cell.subject.model == model]
     total = sum(runs[1:], runs[0])
     (drawn,) = bootstrap_means(resample(len(total), 1000, 0), total[:, None])

@@ -85,9 +85,6 @@ class NamedSetting:
     def setting(self, symbols: Sequence[str]) -> Setting:
         """Build the setting of the evaluation.
 
-        Args:
-            symbols: symbols of the metrics to compute.
-
         Raises:
             DavylampError: If a setting is invalid.
         """
@@ -105,11 +102,7 @@ class NamedSetting:
 
 
 def measures_for(symbols: Sequence[str]) -> tuple[str, ...]:
-    """Return the metric groups and user metrics that must be computed while the attacks run.
-
-    Args:
-        symbols: symbols of metrics, or names of user metrics.
-    """
+    """Return the metric groups and user metrics that must be computed while the attacks run."""
     groups = {METRICS[symbol].group for symbol in symbols if symbol in METRICS}
     users = [symbol for symbol in symbols if is_file_name(symbol) and not find_metric(symbol).of_records]
     return (*(group for group in ALL_MEASURES if group in groups), *users)
@@ -154,11 +147,7 @@ def compare_table(published: str | Path, options: Options, **arguments: Any) -> 
 
 
 def _subject_of(published: str | Path, rows: Sequence[Mapping[str, Any]]) -> By:
-    """Return what a published row stands for: "attacks", "models" or "pairs", depending on the labels of the rows.
-
-    Raises:
-        InvalidInput: If rows have neither the label "attack" nor "model", or if two rows have the same labels.
-    """
+    """Return what a published row stands for: "attacks", "models" or "pairs", depending on the labels of the rows."""
     labels = [label for label in _LABELS if any(label in row for row in rows)]
     if not labels:
         raise InvalidInput(f'{published}: expected rows with "attack" or "model", got {len(rows)} rows without')
@@ -177,19 +166,9 @@ def _symbols(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Assign metrics to the columns of a published table.
 
-    Args:
-        published: name or path of the published table, for messages.
-        rows: published rows.
-        names: symbol of the metric, by name of the column. Other columns have the name of their metric.
-        by: what a row stands for.
-
     Returns:
         The name of the published column, by symbol of the metric. Then the reason why a column cannot be computed, by
         name of the column.
-
-    Raises:
-        UnknownName: If `names` has a column that the table does not have.
-        InvalidInput: If no column corresponds to a metric.
     """
     columns = dict.fromkeys(key for row in rows for key, value in row.items() if _is_number(value))
     for column in names:
@@ -222,7 +201,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_names(published: str | Path, rows: Sequence[Mapping[str, Any]], named: NamedSetting) -> None:
-    """Raise UnknownName if a name of an attack or model in the settings has no published row."""
     for label, names in (("attack", named.attacks), ("model", named.names.values())):
         known = {row[label] for row in rows if label in row}
         for name in names if known else ():
@@ -236,12 +214,6 @@ def _named_rows(
     """Yield each computed row with the labels of the published row with which it is compared.
 
     If several of the paper's attacks have the same settings, their common row is yielded once for each of them.
-
-    Args:
-        run: the finished evaluation.
-        named: the settings with the paper's names.
-        table: the computed table.
-        by: what a row stands for.
     """
     attacks = list(named.attacks)
     groups = group_cells(read_outcomes(run.folder), by)
@@ -258,13 +230,7 @@ def _named_rows(
 def _rows_without(
     rows: Sequence[Mapping[str, Any]], about: Sequence[Mapping[str, str]], named: NamedSetting
 ) -> dict[str, str]:
-    """Return the reason why attacks and models of a published table were not run, by the paper's name.
-
-    Args:
-        rows: published rows.
-        about: labels of the published rows that were reproduced.
-        named: the settings with the paper's names.
-    """
+    """Return the reason why attacks and models of a published table were not run, by the paper's name."""
     attacks = dict.fromkeys(row["attack"] for row in rows if row.get("attack", "") not in {"", *named.attacks})
     reasons = dict.fromkeys(attacks, "no attack was chosen for this name")
     models = {labels["model"] for labels in about if "model" in labels}

@@ -54,11 +54,7 @@ class GridPart(NamedTuple):
     rows: tuple[tuple[tuple[str, ...], tuple[GridCell, ...]], ...]
 
     def records(self, side: Literal["ours", "published"]) -> list[dict[str, Any]]:
-        """Return a dictionary for each row: title of the part, names of the row, and numbers by column.
-
-        Args:
-            side: "ours" for davylamp's numbers, or "published".
-        """
+        """Return a dictionary for each row: title of the part, names of the row, and numbers by column."""
         return [
             {
                 "part": self.title,

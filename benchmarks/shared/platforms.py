@@ -24,7 +24,6 @@ _COUNTED = "counted now from davylamp's own lists, as `davylamp attacks`, `defen
 
 
 def _count_defences() -> int:
-    """Return the number of defences in davylamp: defences of the catalogue and training methods, each name once."""
     inputs = {name.partition(":")[2] for name in DEFENCES}
     return len(inputs | {name for name in METHODS if not name.startswith("natural")})
 

@@ -287,14 +287,6 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
 
 
 def _pair(setting: Setting, options: Options, models: Sequence[str], data: str) -> Pairing:
-    """Find the paper's models and data set that correspond to the evaluated models and data.
-
-    Args:
-        setting: setting of the paper.
-        options: options of the command.
-        models: names of the evaluated models.
-        data: name of the evaluated data.
-    """
     known = options.data_set or data_set_of(data) or UNKNOWN
     if options.data is None and "data" in setting.same:
         known = setting.data_set or DATA
@@ -331,7 +323,6 @@ def load_models(
 
 
 def _load_digits_model(name: str) -> Classifier:
-    """Load a model of `small_models` by a name such as "digits:standard" or, with a defence, "digits:standard+jpeg"."""
     training, *defences = name.partition(":")[2].split("+")
     classifier = load_small_model(training)
     for defence in defences:

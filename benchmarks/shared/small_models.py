@@ -87,12 +87,7 @@ def load_small_model(name: str) -> Classifier:
 
 
 class _Parallel(nn.Module):
-    """A block of parallel convolutions of several sizes, whose output channels are concatenated.
-
-    Args:
-        channels: number of input channels.
-        each: number of output channels of each convolution.
-    """
+    """A block of parallel convolutions of several sizes, whose output channels are concatenated."""
 
     def __init__(self, channels: int, each: int):
         super().__init__()

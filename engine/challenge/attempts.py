@@ -123,16 +123,7 @@ def outcome_from_record(part: Part, outcome: RunResult, made_on: str, gradients:
 def failed_attempt(
     part: Part, choice: tuple[str, float], made_on: str, gradients: str, attacked: np.ndarray, why: str
 ) -> AttackOutcome:
-    """Build the `AttackOutcome` of a failed attack, which fools no image.
-
-    Args:
-        part: kind of attacker.
-        choice: implementation and radius.
-        made_on: name of the attacked model.
-        gradients: how gradients pass through the defence.
-        attacked: whether each clean image is classified correctly, (n,) bool.
-        why: reason for the failure.
-    """
+    """Build the `AttackOutcome` of a failed attack, which fools no image."""
     attack, epsilon = choice
     return AttackOutcome(part, attack, made_on, gradients, epsilon, attacked, np.zeros(len(attacked)), error=why)
 

@@ -110,10 +110,6 @@ def keep_document(folder: str | Path, document: dict[str, Any]) -> None:
 
     An earlier challenge with the same model, norm and radius is replaced.
 
-    Args:
-        folder: the results folder.
-        document: result of `document_of`.
-
     Raises:
         Unavailable: If the file cannot be written.
     """

@@ -146,10 +146,6 @@ def gradient_masking_signs(attempts: Sequence[AttackOutcome], checks: Sequence[F
 
     The signs are those of Carlini et al. 2019 and Athalye et al. 2018, such as missing gradients, or a black-box attack
     that fools images which no gradient attack fools.
-
-    Args:
-        attempts: results of all attacks on the defended model.
-        checks: failure indicators of the defended model.
     """
     white = [attempt for attempt in by_attacker(attempts, *WHITE) if _counts(attempt)]
     named = [attempt for attempt in by_attacker(white, "white-box") if not attempt.gradients]
@@ -186,11 +182,6 @@ def _no_gradients(named: Sequence[AttackOutcome]) -> list[str]:
 
 def _beaten(attempts: Sequence[AttackOutcome], rivals: Sequence[AttackOutcome], text: str) -> list[str]:
     """Describe the rival attack that fools most of the images that no attack of `attempts` fools.
-
-    Args:
-        attempts: results of the attacks.
-        rivals: results of the rival attacks.
-        text: sentence with "{}" for the name of the rival attack.
 
     Returns:
         One sentence. [] if no rival fools significantly more images than `attempts` (sign test, Bonferroni).

@@ -162,7 +162,6 @@ class ChallengeRunner:
             )
 
     def _check_classes(self) -> None:
-        """Raise InvalidInput unless all models have the same number of classes as the defended model."""
         for name, model in self.defendant.models.items():
             classes = model.predict_logits(self.data.inputs[:1].to(model.device)).shape[1]
             if classes != self._classes:
@@ -177,9 +176,6 @@ class ChallengeRunner:
 
     def _averaging_probabilities(self, name: str) -> str:
         """Add a variant of a randomised model whose probabilities are averaged over samples (EOT).
-
-        Args:
-            name: name of the randomised model.
 
         Returns:
             Name of the variant.
@@ -205,11 +201,6 @@ class ChallengeRunner:
 
     def _attack(self, part: Part, choices: Sequence[AttackChoice], made_on: str) -> list[AttackOutcome]:
         """Run attacks on one model, and judge their examples.
-
-        Args:
-            part: kind of attacker. For "undefended", the examples are judged on `made_on`, else on the defended model.
-            choices: the attacks.
-            made_on: name of the attacked model.
 
         Returns:
             The result of each attack.
@@ -333,10 +324,6 @@ class ChallengeRunner:
         For a randomised model, the largest of several estimated rates would be biased upwards. Therefore the best
         example of each image is judged again on new samples. If a single attack has a larger mean rate than these new
         rates, the rates of this attack are returned.
-
-        Args:
-            attempts: results of the attacks.
-            attacked: images over which the means are compared, (n,) bool.
         """
         fooled, model = worst_case(attempts), self.defendant.model
         done = [attempt for attempt in attempts if attempt.outcome is not None]

@@ -61,12 +61,7 @@ def _join(original: str, parts: list[str]) -> str:
 
 
 def _with(part: str, way: Gradients | None) -> str:
-    """Return one part of a model name in full, with the gradients `way` if the defence supports them.
-
-    Args:
-        part: name of a defence with its parameters. Other parts are returned unchanged.
-        way: kind of gradients. None keeps those of the name.
-    """
+    """Return one part of a model name in full, with the gradients `way` if the defence supports them."""
     if not is_defence(part):
         return part
     defence, parameters, chosen = parse_defence(part)

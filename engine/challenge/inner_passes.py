@@ -34,11 +34,7 @@ class InnerPasses(NamedTuple):
 
 
 class _CountBackward(TorchFunctionMode):
-    """Context that counts calls of autograd.
-
-    Args:
-        cut: whether the gradients that autograd returns are treated as constants in later derivatives.
-    """
+    """Context that counts calls of autograd."""
 
     def __init__(self, *, cut: bool):
         super().__init__()
@@ -80,10 +76,6 @@ def count_inner_passes(model: Classifier, image: Tensor) -> InnerPasses:
 
 def optimisation_note(model: Classifier, image: Tensor) -> list[str]:
     """Return a note if a model optimises in its forward pass, or if its passes could not be counted.
-
-    Args:
-        model: classifier with gradients.
-        image: image in [0, 1], shape (1, C, H, W), on the model's device.
 
     Returns:
         One note, or [] for a model without test-time optimisation.

@@ -46,13 +46,8 @@ def gradient_attacks(
 ) -> tuple[AttackChoice, ...]:
     """Return the untargeted gradient attacks: APGD on cross-entropy, and APGD on the logit-difference ratio (DLR).
 
-    Args:
-        norm: norm of the threat model.
-        epsilon: radius.
-        effort: budget of the attacks.
-        classes: number of classes of the model. Below four, APGD on the plain margin replaces APGD-DLR.
-        is_random: whether the model is randomised. PGD is then added, because APGD may return an example that fooled
-            only a few samples.
+    For a model with fewer than four classes, APGD on the plain margin replaces APGD on DLR. For a randomised model, PGD
+    is added, because APGD may return an example that fooled only a few samples.
     """
     names = ("apgd-ce", "apgd-dlr" if classes >= ENOUGH else ON_MARGIN)
     attacks = tuple(choose_row(name, norm, epsilon, {"steps": effort.steps}) for name in names)
@@ -65,11 +60,7 @@ def gradient_attacks(
 def targeted_attacks(norm: str, epsilon: float, effort: ChallengeBudget, classes: int) -> tuple[AttackChoice, ...]:
     """Return the targeted attack: APGD on the targeted logit-difference ratio, for the most likely other classes.
 
-    Args:
-        norm: norm of the threat model.
-        epsilon: radius.
-        effort: budget of the attacks.
-        classes: number of classes of the model. Below four, FAB is returned instead.
+    For a model with fewer than four classes, FAB is returned instead.
     """
     if classes < ENOUGH:
         return (choose_row("fab", norm, epsilon, {"steps": effort.steps}),)
@@ -101,11 +92,7 @@ def check_norm(norm: str) -> Norm:
 def choose_row(attack: str, norm: str, epsilon: float, parameters: Mapping[str, Any]) -> AttackChoice:
     """Choose an installed library's implementation of an attack. The code of the attack's authors is preferred.
 
-    Args:
-        attack: name of the attack, such as "apgd-ce".
-        norm: norm of the threat model.
-        epsilon: radius.
-        parameters: parameters of the attack. Other parameters have the defaults of the library.
+    Parameters that are not given have the defaults of the library.
 
     Raises:
         Unsupported: If no installed library implements the attack in this norm.

@@ -196,16 +196,7 @@ def measure_detectors(
 
 
 class _Scoring:
-    """Computes the scores of a detector on images. The model of the detector is loaded at the first computation.
-
-    Args:
-        detector: the detector.
-        subject: the evaluated model and data.
-        source: how to load the model.
-        data: the evaluated images. None loads the images by name.
-        device: device of the computation.
-        bench: cache of loaded models and images.
-    """
+    """Computes the scores of a detector on images. The model of the detector is loaded at the first computation."""
 
     def __init__(
         self,

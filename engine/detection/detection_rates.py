@@ -78,7 +78,6 @@ def _of_share(share: CountedShare) -> dict[str, Any]:
 
 
 def _defined(numbers: dict[str, Any]) -> dict[str, Any]:
-    """Replace NaN by None."""
     return {name: None if isinstance(each, float) and math.isnan(each) else each for name, each in numbers.items()}
 
 

@@ -134,11 +134,6 @@ def save_detector(trained: TrainedDetector, out: str | Path) -> Path:
 
 
 def _attack(classifier: Classifier, data: Data, shown: TrainingAttack, seed: int) -> ExamplePairs:
-    """Attack images, and return the successful examples with their clean images.
-
-    Raises:
-        InvalidInput: If the attack fools fewer than 10 images.
-    """
     row, rules = resolve_implementation(shown.attack), shown.threat_model
     more: dict[str, Tensor] = {}
     if rules.targeted:

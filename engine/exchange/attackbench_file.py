@@ -101,8 +101,7 @@ def read_runs(path: Path) -> list[AttackBenchRun]:
 def read_folder(path: Path) -> Iterator[tuple[Path, list[AttackBenchRun] | str]]:
     """Yield each JSON file of a folder, with its runs or with the reason why the file cannot be used.
 
-    Args:
-        path: a folder, or a single file.
+    If the path is a single file, this file is yielded.
 
     Raises:
         Unavailable: If the path does not exist, if the folder has no JSON file, or if a single file cannot be read.
@@ -187,10 +186,6 @@ def failed_batches(failures: Any, images: int) -> np.ndarray:
 
     A file of AttackBench contains the number of batches, but not the batch size. An image counts if it is in a failed
     batch for at least one possible batch size.
-
-    Args:
-        failures: field `batch_failures` of the file: whether each batch failed.
-        images: number of images.
     """
     if not isinstance(failures, list) or not any(failures):
         return np.zeros(images, bool)
@@ -222,17 +217,7 @@ def _distances(path: Path, values: Any, norm: str, count: int) -> np.ndarray:
 
 
 def _numbers(path: Path, name: str, values: Any, count: int) -> np.ndarray:
-    """Convert a field of a file to a float64 array, (count,), with NaN for all images if the file lacks the field.
-
-    Args:
-        path: path of the file, for messages.
-        name: name of the field, for messages.
-        values: value of the field.
-        count: number of images.
-
-    Raises:
-        InvalidInput: If the field is not a list of `count` numbers.
-    """
+    """Convert a field of a file to a float64 array, (count,), with NaN for all images if the file lacks the field."""
     if values is None or values == []:
         return np.full(count, math.nan)
     if not isinstance(values, Sequence) or len(values) != count or not all(_is_number(each) for each in values):

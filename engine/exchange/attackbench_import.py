@@ -49,13 +49,7 @@ class ImportedRun:
 
 @dataclass(frozen=True, eq=False)
 class _KnownImages:
-    """A model of the results folder.
-
-    Args:
-        subject: the model and its images.
-        clean: clean predictions of the model.
-        hashes: SHA-512 hash of each image.
-    """
+    """A model of the results folder."""
 
     subject: ModelOnData
     clean: CleanResult
@@ -117,13 +111,6 @@ def import_attackbench(
 
 
 def _sides(outcomes: Results, model: str | None, data: Data | str | None) -> list[_KnownImages]:
-    """Return the models of the results folder, with their clean predictions and the hashes of their images.
-
-    Args:
-        outcomes: results of the folder.
-        model: name of the only model to return. None for all models.
-        data: the evaluated images, or a name that loads them. None uses the name in the results folder.
-    """
     bench, reasons, sides = LoadedCache(), [], []
     hashes: dict[str, list[str]] = {}
     for clean in outcomes.clean.values():

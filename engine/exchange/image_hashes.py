@@ -10,11 +10,7 @@ from ...errors import InvalidInput
 
 
 def hash_images(inputs: Tensor) -> list[str]:
-    """Return the SHA-512 hash of the float32 values of each image, as AttackBench computes the hash.
-
-    Args:
-        inputs: images in [0, 1], shape (N, C, H, W).
-    """
+    """Return the SHA-512 hash of the float32 values of each image, (N, C, H, W), as AttackBench computes the hash."""
     return [hashlib.sha512(np.ascontiguousarray(each.numpy()).tobytes()).hexdigest() for each in inputs.float().cpu()]
 
 

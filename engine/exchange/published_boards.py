@@ -155,12 +155,7 @@ def named_test_set(group: TableGroup) -> str:
 
 
 def find_board(group: TableGroup, data: str = "") -> PublishedBoard | None:
-    """Return the leaderboard with the test set, norm and radius of a row; None if no leaderboard has them.
-
-    Args:
-        group: row of a model in a table of models.
-        data: test set, one of `DATA`. "" infers the test set from the name of the data.
-    """
+    """Return the leaderboard with the test set, norm and radius of a row; None if no leaderboard has them."""
     name, norm, epsilon = data or named_test_set(group), group.labels["norm"], group.labels["epsilon"]
     near = [each for each in read_boards() if (each.data, each.norm) == (name, norm)]
     return next((each for each in near if same_radius(each.epsilon, epsilon)), None)
@@ -241,11 +236,7 @@ def nearest(placement: BoardPlacement, count: int) -> list[Neighbour]:
 
 
 def snapshot_note(boards: Iterable[PublishedBoard]) -> str:
-    """Describe the snapshot of RobustBench in one sentence: source, date and licence.
-
-    Args:
-        boards: leaderboards that are shown. If some of their entries have the radius 0.031, the sentence says so.
-    """
+    """Describe the snapshot of RobustBench in one sentence: source, date and licence."""
     about = read_snapshot()
     other = any(not same_radius(entry.epsilon, board.epsilon) for board in boards for entry in board.entries)
     radius = "; some entries were evaluated at the radius 0.031 instead of 8/255" if other else ""

@@ -160,12 +160,7 @@ def make_plan(
 
 
 def _expand_names(config: Config, models: Mapping[str, Classifier] | None) -> Config:
-    """Return the config with complete names: "*" in model names is expanded, and paths are independent of the folder.
-
-    Args:
-        config: the settings of the evaluation.
-        models: classifiers that the caller passed. Their names replace the models of the config, without changes.
-    """
+    """Return the config with complete names: without "*", and with paths relative to the working folder."""
     config = replace(config, data=name_from_here(config.data))
     if models is not None:
         return replace(config, models=tuple(models))

@@ -132,7 +132,6 @@ def _cell(
 
 
 def _limited(config: Config, choice: AttackChoice) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
-    """Return the parameters and grid of an attack, with the batch size, precision and query budget of the config."""
     parameters, grid = dict(choice.parameters), dict(choice.grid)
     if config.batch_size is not None:
         parameters.setdefault("batch_size", config.batch_size)
@@ -203,10 +202,6 @@ def order_runs(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> list[t
 def check_stopping(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> None:
     """Check that runs can be joined into worst-case runs, if `config.stop_when_fooled` is set.
 
-    Args:
-        config: the settings of the evaluation.
-        cells: the runs, each with the index of its attack in `config.attacks`.
-
     Raises:
         InvalidInput: if an attack is a minimum-norm attack, if an attack occurs twice under one threat model, or if all
             threat models are different.
@@ -244,7 +239,6 @@ def _grouped(cells: Iterable[tuple[int, AttackRun]], config: Config) -> list[lis
 
 
 def _join(group: Sequence[tuple[int, AttackRun]]) -> AttackRun:
-    """Join the runs of a group into one worst-case run. If the group has a single run, return this run."""
     cells = [cell for _, cell in group]
     if len(cells) == 1:
         return cells[0]
@@ -332,14 +326,7 @@ def note_hierarchies(config: Config, classifier: Classifier) -> list[str]:
 
 
 def _seal_profile(measure: str, inside: str, beside: str, classifier: Classifier | None) -> str:
-    """Return a coverage measure with the name and the digest of its profile data.
-
-    Args:
-        measure: the measure, such as "coverage:sections=100".
-        inside: name of the profile data in the measure; "" if the measure has none.
-        beside: name of the profile data in the config, which is used if `inside` is "".
-        classifier: the model for which the data are prepared. None omits the digest.
-    """
+    """Return a coverage measure with the name and the digest of its profile data."""
     if not (inside or beside):
         raise InvalidInput(
             "coverage needs `neuron_profile=DATA`: data on which the usual range of each neuron is measured"

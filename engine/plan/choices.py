@@ -22,11 +22,6 @@ _SETTINGS = {"models": "model", "data": "data", "limit": "images", "seeds": "see
 def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, fixed: bool = False) -> list[Implementation]:
     """Return the implementations that run for an attack choice.
 
-    Args:
-        choice: the attack choice.
-        libraries: names of the libraries to use. Empty for all libraries.
-        fixed: whether to include fixed variants of implementations.
-
     Raises:
         UnknownName: if the attack, the implementation or a library does not exist.
         InvalidInput: if the name of the attack has a wrong form, or if none of the libraries implements the attack.
@@ -54,19 +49,12 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, fixed: bool 
 
 
 def no_library(name: str, rows: Iterable[Implementation], libraries: Iterable[str]) -> InvalidInput:
-    """Build the error for an attack that none of the requested libraries implements.
-
-    Args:
-        name: name of the attack.
-        rows: all implementations of the attack.
-        libraries: names of the requested libraries.
-    """
+    """Build the error for an attack that none of the requested libraries implements."""
     have = ", ".join(dict.fromkeys(row.library for row in rows))
     return InvalidInput(f"expected a library that implements {name} ({have}), got {', '.join(libraries)}")
 
 
 def _portfolio_of(choice: AttackChoice, search: Search, libraries: Sequence[str]) -> Implementation:
-    """Return the implementation of a portfolio search `best(A,B)`. For `best(auto)`, davylamp chooses the attacks."""
     search = search.choose_members(choice.norm or "linf", targeted=bool(choice.target))
     row = search.find_row()
     wanted = {each.library for each in search.rows(row)}
@@ -108,11 +96,6 @@ def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], compon
 def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (), *, fixed: bool = False) -> None:
     """Check that attacks with a radius but without a norm have the same default norm.
 
-    Args:
-        choices: the attack choices.
-        libraries: names of the libraries to use. Empty for all libraries.
-        fixed: whether to include fixed variants of implementations.
-
     Raises:
         InvalidInput: if the default norms differ.
     """
@@ -134,12 +117,6 @@ def spread_parameters(
     attacks: Sequence[Any], parameters: Mapping[str, Any], libraries: Sequence[str] = (), *, fixed: bool = False
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Distribute parameters over several attacks. Each attack gets the parameters that it has.
-
-    Args:
-        attacks: the attacks.
-        parameters: values of canonical parameters, by name.
-        libraries: names of the libraries to use. Empty for all libraries.
-        fixed: whether to include fixed variants of implementations.
 
     Returns:
         The parameters of each attack. Then a note for each parameter that some of the attacks do not have.

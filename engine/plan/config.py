@@ -304,7 +304,6 @@ class Config:
 
 
 def _isolation_of(values: Mapping[str, Any]) -> "Isolation":
-    """Return the isolation of attacks from files, from the values of a config that are not validated yet."""
     from ...adapters.models.sandbox.isolation import Isolation
 
     given = values["isolate"], values["time_limit"], values["memory_limit"]
@@ -327,7 +326,6 @@ def _choices_of(values: Mapping[str, Any]) -> tuple[AttackChoice, ...]:
 
 
 def _check_libraries(libraries: tuple[str, ...]) -> None:
-    """Raise UnknownName if a library does not exist."""
     if not libraries:
         return
     from ...adapters.catalogue.assemble import catalogue
@@ -397,13 +395,7 @@ def _at(path: str, error: DavylampError) -> DavylampError:
 
 
 def prefixed(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function, and return its result. If the function raises a DavylampError, `path` is put before the message.
-
-    Args:
-        path: key path of a setting, such as "attacks[0].norm".
-        function: the function.
-        *arguments: arguments of the function.
-    """
+    """Call a function, and return its result. If it raises a DavylampError, put the key path `path` before the message."""
     try:
         return function(*arguments)
     except DavylampError as error:

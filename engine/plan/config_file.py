@@ -112,12 +112,7 @@ def config_from(table: Mapping[str, Any]) -> Config:
 
 
 def parse_attack_choice(item: Any, where: str = "") -> AttackChoice:
-    """Convert an entry of `attacks` in a TOML file to an `AttackChoice`.
-
-    Args:
-        item: name of an attack, or a table of plain values.
-        where: key path of the entry for messages, such as "attacks[0]".
-    """
+    """Convert an entry of `attacks` in a TOML file to an `AttackChoice`."""
     values: dict[str, Any] = {"attack": item} if isinstance(item, str) else _known(where, item, AttackChoice)
     dot = f"{where}." if where else ""
     if "attack" not in values:
@@ -186,11 +181,6 @@ def read_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None =
     A number may be written as text if TOML has no other form: a fraction ("1/255"), or a `step_size` relative to
     epsilon ("2 epsilon / steps").
 
-    Args:
-        name: name of the parameter.
-        value: the value.
-        more: parameters that users' attacks define themselves.
-
     Raises:
         UnknownName: if the parameter does not exist.
         InvalidInput: if the value has a wrong type or is out of range.
@@ -204,11 +194,6 @@ def read_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None =
 def parse_text(name: str, text: str, more: Mapping[str, Parameter] | None = None) -> Any:
     """Convert the text of a command-line option to the value of a parameter of an attack.
 
-    Args:
-        name: name of the parameter.
-        text: the text.
-        more: parameters that users' attacks define themselves.
-
     Raises:
         UnknownName: if the parameter does not exist.
         InvalidInput: if the text is not a valid value of the parameter.
@@ -221,17 +206,7 @@ def _read_several(name: str, values: tuple[Any, ...], more: Mapping[str, Paramet
 
 
 def _known(where: str, table: Any, record: type) -> dict[str, Any]:
-    """Return a TOML table as a dictionary, with old names of keys replaced by the current names.
-
-    Args:
-        where: key path of the table for messages; "" for the whole file.
-        table: the table.
-        record: dataclass whose fields are the allowed keys.
-
-    Raises:
-        UnknownName: if a key is not a field of `record`.
-        InvalidInput: if `table` is not a table.
-    """
+    """Return a TOML table as a dictionary, with old names of keys replaced by the current names."""
     if not isinstance(table, Mapping):
         raise InvalidInput(f"{where}: expected a table, got {format_value(table)}".removeprefix(": "))
     names = [item.name for item in fields(record)]

@@ -57,11 +57,6 @@ class LoadedSurrogate(NamedTuple):
     def check(self, subject: ModelOnData, classifier: Classifier, data: Data) -> None:
         """Check that examples made on the surrogate can be judged on a model.
 
-        Args:
-            subject: the evaluated model and its images.
-            classifier: the evaluated model.
-            data: images and labels.
-
         Raises:
             InvalidInput: if the surrogate is the evaluated model itself, or if it does not fit the images or classes.
         """
@@ -121,13 +116,6 @@ def check_surrogates(
     data: Data,
 ) -> tuple[dict[tuple[str, ...], LoadedSurrogate], dict[str, str]]:
     """Find the surrogates that fit an evaluated model.
-
-    Args:
-        config: the settings of the evaluation.
-        surrogates: loaded surrogates, by the names of their members.
-        subject: the evaluated model and its images.
-        classifier: the evaluated model.
-        data: images and labels.
 
     Returns:
         The surrogates that fit, by the names of their members. Then the reason for each surrogate that does not fit, by
@@ -204,12 +192,7 @@ def supported_runs(
 
 
 def runs_or_error(cells: dict[str, AttackRun], refused: dict[str, str]) -> dict[str, AttackRun]:
-    """Return the supported runs unchanged. If there are no supported runs, raise Unsupported with the reasons.
-
-    Args:
-        cells: supported runs, by key.
-        refused: reasons for the unsupported runs, by attack and model.
-    """
+    """Return the supported runs unchanged. If there are no supported runs, raise Unsupported with the reasons."""
     if refused and not cells:
         names: dict[str, list[str]] = {}
         for name, why in refused.items():
@@ -231,13 +214,6 @@ def _why_not(
     """Return the reason why a run is not supported; "" if the run is supported or the model fails.
 
     A failure of the model is not reported here, because the run itself reports the failure later.
-
-    Args:
-        cell: the run.
-        classifier: the evaluated model.
-        surrogate: the model on which the examples are made. None for the evaluated model.
-        image: one image, shape (1, C, H, W).
-        classes: function that returns the number of classes of a model.
     """
     learner = surrogate or classifier
     rows = cell.search.rows(cell.row)
@@ -258,15 +234,6 @@ def _why_not(
 def _why_no_row(
     cell: AttackRun, row: Implementation, asked: Classifier, image: Tensor, classes: Callable[[Classifier], int]
 ) -> str:
-    """Return the reason why an implementation cannot run on a model; "" if it can run.
-
-    Args:
-        cell: the run.
-        row: the implementation.
-        asked: the model that the implementation queries.
-        image: one image, shape (1, C, H, W).
-        classes: function that returns the number of classes of a model.
-    """
     if why := why_no_layers(row, asked):
         return why
     if not cell.search.is_portfolio:  # a portfolio continues with its other attacks

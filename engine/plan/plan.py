@@ -169,12 +169,7 @@ def read_part(text: str) -> Part:
 
 
 def count_processes(workers: int, part: Part | None) -> int:
-    """Return the number of processes that may query a server at the same time.
-
-    Args:
-        workers: number of processes of one part.
-        part: one part of the evaluation. None if the evaluation has no parts.
-    """
+    """Return the number of processes that may query a server at the same time."""
     return workers if part is None else workers * part.of
 
 

@@ -36,12 +36,7 @@ class Preset:
     radii: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def radius(self, norm: str, components: int) -> float | None:
-        """Return the radius for attacks without a radius; None if the preset has no radius for the norm.
-
-        Args:
-            norm: norm of the threat model.
-            components: number of components of an image, C x H x W.
-        """
+        """Return the radius for attacks without a radius; None if the preset has no radius for the norm."""
         return self.radii[norm][components > SMALL] if norm in self.radii else None
 
     def lines(self) -> list[str]:
@@ -68,11 +63,6 @@ def describe_preset(name: str) -> list[str]:
 
 def preset_radius(name: str, norm: str, components: int) -> float | None:
     """Return the radius of a preset for attacks without a radius.
-
-    Args:
-        name: name of the preset; "" for no preset.
-        norm: norm of the threat model.
-        components: number of components of an image, C x H x W.
 
     Returns:
         The radius. None if there is no preset, or if the preset has no radius for the norm.

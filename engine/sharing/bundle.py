@@ -77,13 +77,7 @@ def write_bundle(
 
 
 def share_tables(folder: str | Path, terms: SharingTerms, records: Mapping[str, int] | None = None) -> SharedTables:
-    """Build the tables that are shared with a results folder.
-
-    Args:
-        folder: results folder of `davylamp evaluate`.
-        terms: licence, creator, name and description of the results.
-        records: number of records in the bundle, by kind. None if only the tables are shared.
-    """
+    """Build the tables that are shared with a results folder."""
     tables = flat_tables(folder)
     return SharedTables(tables, {name: parquet_bytes(table) for name, table in tables.items()}, terms, records or {})
 

@@ -63,14 +63,7 @@ class MergePlan:
 
 
 class _Chosen(NamedTuple):
-    """The file that was selected for a key.
-
-    Args:
-        path: the selected file.
-        agreeing: positions of the folders that contain the same result.
-        title: description of the record.
-        failed: whether the record is that of a failed run.
-    """
+    """The file that was selected for a key, with the positions of the folders that contain the same result."""
 
     path: Path
     agreeing: frozenset[int]
@@ -131,14 +124,6 @@ def _choose(
     cell: _Chosen | None,
 ) -> _Chosen | None:
     """Select the file for a key. Conflicts, damaged files and notes are added to `gathered`.
-
-    Args:
-        stores: the results folders.
-        kind: kind of the record.
-        key: key of the record.
-        prefer: see `gather`.
-        gathered: the plan to which conflicts, damaged files and notes are added.
-        cell: the file selected for the run whose examples the record describes. None for other records.
 
     Returns:
         The selected file. None if no file is usable, or if `prefer` does not resolve a conflict.

@@ -73,7 +73,6 @@ def _named(folder: Path, sources: Sequence[str | Path]) -> Iterator[None]:
 
 
 def _point_to(source: Path, new: Path) -> None:
-    """Create a symbolic link `new` to the file `source`. If links are not supported, copy the file."""
     try:
         new.symlink_to(source.resolve())
     except OSError:

@@ -116,12 +116,7 @@ def _check_entries(bundle: zipfile.ZipFile, source: Path) -> dict[str, zipfile.Z
 
 
 def _why_refused(entry: zipfile.ZipInfo, entries: Mapping[str, zipfile.ZipInfo]) -> str:
-    """Return the reason why a bundle must not contain a file; "" if the file is allowed.
-
-    Args:
-        entry: ZIP entry of the file.
-        entries: ZIP entries of the earlier files, by name.
-    """
+    """Return the reason why a bundle must not contain a file; "" if the file is allowed."""
     named = bool(_ALLOWED.fullmatch(entry.orig_filename)) and entry.orig_filename == entry.filename
     reasons = {
         "its name or location is not allowed": not named,
@@ -136,11 +131,7 @@ def _why_refused(entry: zipfile.ZipInfo, entries: Mapping[str, zipfile.ZipInfo])
 
 
 def _read_checksums(bundle: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], source: Path) -> dict[str, str]:
-    """Read the SHA-256 checksums of a bundle, and return them by file name.
-
-    Raises:
-        InvalidInput: If a file of the bundle has no checksum, or if a checksum has no file.
-    """
+    """Read the SHA-256 checksums of a bundle, and return them by file name."""
     if entries[CHECKSUMS].file_size > _TEXT:
         raise InvalidInput(f"refused: {CHECKSUMS} of {source} is larger than {_TEXT} bytes")
     lines = bundle.read(CHECKSUMS).decode("utf-8").splitlines()
@@ -154,18 +145,6 @@ def _read_checksums(bundle: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipIn
 
 
 def _extract(bundle: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, digest: str | None, source: Path) -> None:
-    """Extract a file of a bundle to `path`.
-
-    Args:
-        bundle: the bundle.
-        entry: ZIP entry of the file.
-        path: path of the extracted file.
-        digest: expected SHA-256 checksum. None for the list of checksums, which has no checksum.
-        source: path of the bundle, for messages.
-
-    Raises:
-        InvalidInput: If the checksum of the file differs from `digest`.
-    """
     path.parent.mkdir(exist_ok=True)
     hashed = hashlib.sha256()
     with bundle.open(entry) as packed, path.open("xb") as file:
@@ -190,13 +169,7 @@ def _check_manifest(draft: Path, source: Path) -> None:
 
 
 def _check_arrays(path: Path, title: str, left: int) -> int:
-    """Check that an image file contains only plain arrays of the declared sizes, and return its unpacked size.
-
-    Args:
-        path: the image file, a ZIP file of arrays (.npz).
-        title: name of the file, for messages.
-        left: largest allowed size in bytes.
-    """
+    """Check that an image file contains only plain arrays of the declared sizes, and return its unpacked size."""
     total = 0
     try:
         with zipfile.ZipFile(path) as arrays:
@@ -217,11 +190,6 @@ def _check_arrays(path: Path, title: str, left: int) -> int:
 
 def check_array_header(file: Any, entry: zipfile.ZipInfo, title: str) -> None:
     """Check the header of an array file before its array is read.
-
-    Args:
-        file: the opened .npy file.
-        entry: ZIP entry of the file.
-        title: name of the file, for messages.
 
     Raises:
         InvalidInput: If the file contains pickled objects, or if the array in its header is larger than the file.

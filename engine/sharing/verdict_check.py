@@ -136,13 +136,7 @@ def _are_in(verdict: Verdict, images: Data) -> Tensor:
 
 
 def describe_claim(claim: Claim, fooled: int, images: int) -> str:
-    """Describe the confirmed part of a claim, such as "at least 3 of 16 images are fooled within linf 8/255".
-
-    Args:
-        claim: the claim.
-        fooled: number of confirmed examples.
-        images: number of evaluated images.
-    """
+    """Describe the confirmed part of a claim, such as "at least 3 of 16 images are fooled within linf 8/255"."""
     rules = claim.threat_model
     norm = distance_norm(rules.norm)
     how = ", targeted" * rules.targeted + ", on 8-bit images" * claim.eight_bit
@@ -163,13 +157,7 @@ def claim_row(claim: Claim) -> dict[str, Any]:
 
 
 def notes_on_verdict(verdict: Verdict, judged: JudgedVerdict, key: str) -> list[str]:
-    """Return notes on claims that are not confirmed, and on parts of a verdict file that were not checked.
-
-    Args:
-        verdict: content of the verdict file.
-        judged: result of `judge_verdict`.
-        key: public key that the user expects; "" if the user gave none.
-    """
+    """Return notes on claims that are not confirmed, and on parts of a verdict file that were not checked."""
     subject, notes = verdict.manifest.subject, []
     for each in judged.claims:
         if not each.holds:

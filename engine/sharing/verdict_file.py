@@ -194,13 +194,7 @@ def _read_manifest(archive: zipfile.ZipFile, source: Path, key: str) -> tuple[Ma
 
 
 def _read_array(archive: zipfile.ZipFile, name: str, dimensions: int) -> np.ndarray:
-    """Read the array NAME.npy of a verdict file, without unpickling.
-
-    Args:
-        archive: the verdict file.
-        name: name of the array.
-        dimensions: 4 if the array must contain images, or 1 if it must contain int64 numbers.
-    """
+    """Read the array NAME.npy of a verdict file, without unpickling."""
     with archive.open(f"{name}.npy") as file:
         check_array_header(file, archive.getinfo(f"{name}.npy"), f"{name}.npy")
         file.seek(0)
@@ -223,7 +217,6 @@ def _check_sizes(entries: Iterable[zipfile.ZipInfo], size: int) -> None:
 
 
 def _parse(text: bytes) -> Manifest:
-    """Parse and validate the text of `verdict.json`."""
     from pydantic import TypeAdapter, ValidationError
 
     if (stated := json.loads(text).get("verdict")) != 1:

@@ -127,7 +127,6 @@ def write_verdict_file(
 
 
 def _subject(outcomes: Results, model: str | None) -> ModelOnData:
-    """Return the only model of a folder, or the named one."""
     subjects = list({each.cell.subject.key: each.cell.subject for each in outcomes.done}.values())
     chosen = subjects if model is None else [each for each in subjects if each.is_called([model])]
     names = [each.name for each in subjects]

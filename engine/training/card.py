@@ -29,11 +29,6 @@ def measure_model(classifier: Classifier, data: Data, settings: TrainingSettings
     PGD if the clean image is classified correctly and a valid example does not fool the model. Invalid results count as
     not correct. In the upper bound of the interval, they count as correct unless the model caused them.
 
-    Args:
-        classifier: the model.
-        data: held-out images and labels.
-        settings: settings of the training.
-
     Returns:
         A dictionary with these keys:
 

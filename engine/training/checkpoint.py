@@ -63,9 +63,6 @@ class Checkpoint:
     def write(self, state: Mapping[str, Any]) -> None:
         """Store the state of the training in the file, replacing the earlier state.
 
-        Args:
-            state: tensors, numbers, texts, and lists and dicts of these.
-
         Raises:
             Unavailable: If the file cannot be written.
         """

@@ -116,7 +116,6 @@ def harden(
 
 
 def _check(classifier: Classifier, training: Data, held_out: Data, settings: TrainingSettings) -> None:
-    """Check the arguments of `harden`."""
     for name, data in (("train on", training), ("measure on", held_out)):
         if not len(data.labels):
             raise InvalidInput(f"expected images to {name}, got none")

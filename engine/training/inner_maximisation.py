@@ -37,16 +37,7 @@ def initial_perturbation(inputs: Tensor, norm: str, epsilon: float, start: Start
 def gradient_step(
     adv_inputs: Tensor, gradient: Tensor, inputs: Tensor, norm: str, epsilon: float, size: float
 ) -> Tensor:
-    """Return images after one step of steepest ascent, projected to the ball and then to [0, 1].
-
-    Args:
-        adv_inputs: images before the step, shape (N, C, H, W).
-        gradient: gradient of the objective at `adv_inputs`.
-        inputs: clean images, which are the centres of the balls.
-        norm: norm of the ball, "linf" or "l2", in which the ascent is steepest.
-        epsilon: radius of the ball.
-        size: length of the step in the norm.
-    """
+    """Return images after one step of steepest ascent, projected to the ball around `inputs` and then to [0, 1]."""
     if norm == "linf":
         moved = adv_inputs + size * gradient.sign()
         return torch.min(torch.max(moved, inputs - epsilon), inputs + epsilon).clamp(0, 1)
@@ -54,15 +45,7 @@ def gradient_step(
 
 
 def step_change(change: Tensor, gradient: Tensor, norm: str, epsilon: float, size: float) -> Tensor:
-    """Return perturbations after one step of steepest ascent, projected to the ball around 0.
-
-    Args:
-        change: perturbations before the step, shape (N, C, H, W).
-        gradient: gradient of the objective with respect to the perturbations.
-        norm: norm of the ball, "linf" or "l2", in which the ascent is steepest.
-        epsilon: radius of the ball.
-        size: length of the step in the norm.
-    """
+    """Return perturbations after one step of steepest ascent, projected to the ball around 0."""
     if norm == "linf":
         return (change + size * gradient.sign()).clamp(-epsilon, epsilon)
     moved = change + size * _unit(gradient)

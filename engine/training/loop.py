@@ -171,7 +171,6 @@ def _make_optimiser(student: TrainableModel, settings: TrainingSettings) -> torc
 
 
 def _share(schedule: str, passed: float) -> float:
-    """Return the factor by which a schedule multiplies the learning rate after a fraction `passed` of the training."""
     if schedule == "cosine":
         return 0.5 * (1 + math.cos(math.pi * passed))
     if schedule == "cyclic":  # increasing, then decreasing, as in Wong et al.

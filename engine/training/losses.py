@@ -224,15 +224,7 @@ def _climb(
     settings: TrainingSettings,
     ball: tuple[str, float, int, float],
 ) -> Tensor:
-    """Return examples of PGD on the cross-entropy, shape (N, C, H, W). The model is in evaluation mode meanwhile.
-
-    Args:
-        student: the model.
-        inputs: clean images in [0, 1], shape (N, C, H, W).
-        labels: true classes, shape (N,).
-        settings: settings of the training, with the rule for the initial points.
-        ball: norm and radius of the ball, number of steps, and step size.
-    """
+    """Return examples of PGD on the cross-entropy, shape (N, C, H, W). The model is in evaluation mode meanwhile."""
     first = initial_perturbation(inputs, settings.norm, settings.epsilon, settings.values.get("start", "none"))
     with evaluating(student):
         return ascend(inputs, first, lambda adv: functional.cross_entropy(student(adv), labels), ball)
@@ -241,15 +233,7 @@ def _climb(
 def _mixed(
     student: TrainableModel, inputs: Tensor, others: Tensor, labels: Tensor, settings: TrainingSettings
 ) -> Tensor:
-    """Return a weighted mean of the cross-entropy of clean images and of changed images.
-
-    Args:
-        student: the model.
-        inputs: clean images.
-        others: changed images, such as examples.
-        labels: true classes of both kinds of images.
-        settings: settings of the training. `settings["clean_share"]` is the weight of the clean images.
-    """
+    """Return a weighted mean of the cross-entropy of clean images and of changed images."""
     share = settings["clean_share"]
     if not share:
         return functional.cross_entropy(student(others), labels)

@@ -88,10 +88,6 @@ class TrainingSettings:
 def check_value(word: str, value: Any) -> Any:
     """Convert the value of a training parameter to its type, and check the value.
 
-    Args:
-        word: name of the parameter.
-        value: the value. A number may be given as text.
-
     Raises:
         UnknownName: If the parameter does not exist.
         InvalidInput: If the value has the wrong type or is out of range.

@@ -31,14 +31,7 @@ class Origin(NamedTuple):
 
 
 def note(session: Session, origin: Origin, action: str, about: str = "") -> None:
-    """Add an entry to the audit log.
-
-    Args:
-        session: database session for writing.
-        origin: who sent the request.
-        action: the action, such as "signed in".
-        about: the object of the action, such as the name of a component.
-    """
+    """Add an entry to the audit log."""
     line = {"who": origin.who[:64], "address": origin.address[:64], "action": action[:64], "about": about[:500]}
     session.add(AuditRow(time=time.time(), **line))
 

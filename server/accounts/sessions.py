@@ -88,12 +88,7 @@ def viewer_of_token(session: Session, secret: str) -> Viewer | None:
 
 
 def csrf_token(key: bytes, cookie: str) -> str:
-    """Return the CSRF token that forms must send together with a session cookie.
-
-    Args:
-        key: secret key of the server.
-        cookie: value of the session cookie.
-    """
+    """Return the CSRF token that forms must send together with a session cookie."""
     return hmac.new(key, b"form " + cookie.encode(), hashlib.sha256).hexdigest()
 
 

@@ -40,13 +40,6 @@ def generate_password() -> str:
 def add_user(session: Session, hasher: "PasswordHasher", name: str, password: str, role: Role = "user") -> UserRow:
     """Create a user account.
 
-    Args:
-        session: database session for writing.
-        hasher: hasher of passwords.
-        name: user name.
-        password: password.
-        role: "user" or "admin".
-
     Raises:
         InvalidInput: If the name is taken or invalid, or if the password is too short or too long.
     """
@@ -55,7 +48,6 @@ def add_user(session: Session, hasher: "PasswordHasher", name: str, password: st
 
 
 def _check_name(session: Session, name: str) -> None:
-    """Raise InvalidInput if a name is invalid or taken."""
     if not NAME.fullmatch(name):
         raise InvalidInput(
             f"expected a name of at most 40 lowercase letters, digits, '.', '_' and '-', got {name[:60]!r}"
@@ -172,10 +164,6 @@ def set_active(session: Session, user: UserRow, *, active: bool) -> None:
 def set_hours(user: UserRow, hours: float | None) -> None:
     """Limit the computing time for the tasks of a user.
 
-    Args:
-        user: the user.
-        hours: limit in hours per seven days. None for no limit.
-
     Raises:
         InvalidInput: If `hours` is negative or not finite.
     """
@@ -214,12 +202,6 @@ def sign_in(database: Database, hasher: "PasswordHasher", origin: Origin, passwo
 
     A wrong name takes as long as a wrong password, so that nobody can find out which names exist. The database is not
     locked while the password is hashed, which is slow.
-
-    Args:
-        database: database of the server.
-        hasher: hasher of passwords.
-        origin: user name and address of the request.
-        password: password in the request.
 
     Returns:
         The user. None if the name or password is wrong, or if the user is blocked.

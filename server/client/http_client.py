@@ -63,10 +63,6 @@ class ServerClient:
     def save(self, path: str, target: Path) -> None:
         """Download a file. If the download fails, `target` is not changed.
 
-        Args:
-            path: path below the address of the JSON interface.
-            target: path of the local file.
-
         Raises:
             InvalidInput: If the server refuses the request.
             Unavailable: If the server cannot be reached.

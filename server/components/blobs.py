@@ -72,11 +72,6 @@ def keep_upload(session: Session, blobs: Path, upload: Upload) -> BlobRow:
     """Store an uploaded file permanently, and return its database row.
 
     If an equal file is already stored, the upload is deleted and the row of the stored file is returned.
-
-    Args:
-        session: database session for writing.
-        blobs: folder of the stored files.
-        upload: the uploaded file.
     """
     target = blob_path(blobs, upload.digest)
     _take_turns(session, upload.digest)

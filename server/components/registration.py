@@ -141,14 +141,7 @@ def change_card(session: Session, viewer: Viewer, number: int, changes: dict[str
 
 
 def withdraw(session: Session, viewer: Viewer, number: int, *, back: bool = False) -> ComponentRow:
-    """Withdraw a component, so that new tasks cannot use the component. Existing results are kept.
-
-    Args:
-        session: database session for writing.
-        viewer: the user, who must be the owner or an admin.
-        number: number of the component.
-        back: whether to undo the withdrawal instead.
-    """
+    """Withdraw a component, so that new tasks cannot use the component. Existing results are kept."""
     row = _mine(session, viewer, number)
     row.state, row.changed = "active" if back else "withdrawn", time.time()
     return row
@@ -156,13 +149,6 @@ def withdraw(session: Session, viewer: Viewer, number: int, *, back: bool = Fals
 
 def delete(session: Session, folder: ServerFolder, viewer: Viewer, number: int, origin: Origin) -> str:
     """Delete a component. If tasks use the component, it is archived instead, so that their results stay explainable.
-
-    Args:
-        session: database session for writing.
-        folder: folder of the server.
-        viewer: the user, who must be the owner or an admin.
-        number: number of the component.
-        origin: who sent the request, for the audit log.
 
     Returns:
         "deleted" or "archived".

@@ -162,7 +162,6 @@ def _check_code(wish: ComponentRequest, path: Path) -> str:
 
 
 def _names_in(tree: ast.Module) -> list[str]:
-    """Return the names of functions, classes and variables that a module defines or imports at its top level."""
     names: list[str] = []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -265,11 +264,7 @@ def _check_folder(_: ComponentRequest, path: Path) -> str:
 
 
 def _list_archive(path: Path) -> list[zipfile.ZipInfo]:
-    """Return the entries of a ZIP archive, after checking that the unpacked archive does not fill the disk.
-
-    Raises:
-        InvalidInput: If the file is not a ZIP archive, has unusual compression, or has too many or too large files.
-    """
+    """Return the entries of a ZIP archive, after checking that the unpacked archive does not fill the disk."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()

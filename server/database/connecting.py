@@ -82,7 +82,6 @@ class Database:
         _close(self.engine, self._closed)
 
     def _make_tables(self) -> None:
-        """Create the tables, or migrate those of an older version, in one transaction."""
         try:
             with self._writing.begin() as connection:
                 if not self.is_sqlite:  # serialises servers that start simultaneously

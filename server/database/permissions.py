@@ -71,12 +71,7 @@ def cells_for(viewer: Viewer) -> Select[CellRow]:
 
 
 def is_owner(viewer: Viewer, owner: int) -> bool:
-    """Return whether a viewer may change an object, such as a component or a task.
-
-    Args:
-        viewer: the user of the request.
-        owner: number of the user to whom the object belongs.
-    """
+    """Return whether a viewer may change an object, such as a component or a task."""
     return viewer.may_submit and (viewer.is_admin or viewer.id == owner)
 
 

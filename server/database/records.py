@@ -21,12 +21,7 @@ class ServerTable(DeclarativeBase):
 
 
 class FactRow(ServerTable):
-    """A named number about the whole server, such as the version of the database tables.
-
-    Args:
-        name: name of the number.
-        value: the number.
-    """
+    """A named number about the whole server, such as the version of the database tables."""
 
     __tablename__ = "facts"
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -36,14 +31,8 @@ class FactRow(ServerTable):
 class UserRow(ServerTable):
     """User account.
 
-    Args:
-        id: number of the user.
-        name: user name.
-        password: Argon2 hash of the password. "" if the user cannot sign in.
-        role: "user" or "admin".
-        active: whether the user is not blocked.
-        created: time of creation.
-        hours: limit on computing time for the user's tasks, in hours per seven days. None for no limit.
+    `password` is an Argon2 hash; "" if the user cannot sign in. A user who is not `active` is blocked. `hours` limits
+    the computing time for the user's tasks, in hours per seven days; None for no limit.
     """
 
     __tablename__ = "users"
@@ -57,13 +46,7 @@ class UserRow(ServerTable):
 
 
 class SignInRow(ServerTable):
-    """Browser session of a user.
-
-    Args:
-        digest: SHA-256 hash of the session cookie's value.
-        user_id: number of the user.
-        expires: time at which the session expires.
-    """
+    """Browser session of a user. `digest` is the SHA-256 hash of the session cookie's value."""
 
     __tablename__ = "sign_ins"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -72,18 +55,7 @@ class SignInRow(ServerTable):
 
 
 class TokenRow(ServerTable):
-    """API token of a user.
-
-    Args:
-        id: number of the token.
-        user_id: number of the user.
-        name: name by which the user recognises the token.
-        digest: SHA-256 hash of the token.
-        scopes: permissions of the token, separated by spaces.
-        created: time of creation.
-        expires: time at which the token expires.
-        used: not used; always 0.
-    """
+    """API token of a user. `digest` is the SHA-256 hash of the token. `scopes` are permissions, separated by spaces."""
 
     __tablename__ = "tokens"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -97,13 +69,7 @@ class TokenRow(ServerTable):
 
 
 class BlobRow(ServerTable):
-    """Stored file of one or several components.
-
-    Args:
-        digest: SHA-256 hash of the file.
-        size: size in bytes.
-        created: time of creation.
-    """
+    """Stored file of one or several components. `digest` is its SHA-256 hash, and `size` is its size in bytes."""
 
     __tablename__ = "blobs"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -114,22 +80,9 @@ class BlobRow(ServerTable):
 class ComponentRow(ServerTable):
     """Component: a model, an attack, a defence or a data set that tasks can use.
 
-    Args:
-        id: number of the component.
-        kind: "model", "attack", "defence" or "data".
-        name: name of the component.
-        version: version of the component.
-        creator_id: number of the user to whom the component belongs.
-        licence: licence; "" if not stated.
-        visibility: "public" or "private".
-        description: description by the owner.
-        form: form in which the component is given, such as "named" or "code" (see `ComponentRequest`).
-        entry: name, address, function or architecture, depending on the form (see `ComponentRequest`).
-        file_name: name of the component's file in tasks; "" if there is no file.
-        blob: SHA-256 hash of the component's file. None if there is no file.
-        state: "active", "withdrawn" or "archived". Only active components can be used in new tasks.
-        created: time of creation.
-        changed: time of the last change.
+    `ComponentRequest` explains `form` and `entry`. `file_name` is the name of the component's file in tasks, and `blob`
+    is the SHA-256 hash of this file; "" and None if there is no file. Only components whose `state` is "active" can be
+    used in new tasks.
     """
 
     __tablename__ = "components"
@@ -154,30 +107,12 @@ class ComponentRow(ServerTable):
 class TaskRow(ServerTable):
     """Task: an evaluation that a user submitted. `TaskComponentRow` contains the components of a task.
 
-    Args:
-        id: number of the task.
-        owner_id: number of the user who submitted the task.
-        title: title of the task.
-        settings: settings of the task, as returned by `read_settings`.
-        visibility: "public" or "private".
-        priority: priority among the tasks of the same owner.
-        state: "waiting", "running", "done", "failed" or "cancelled".
-        message: reason for a failure, or a summary of the results.
-        created: time of submission.
-        started: time at which a worker first started the task; 0 if no worker has started it.
-        finished: time at which the task ended; 0 if it has not ended.
-        images: number of images over all runs of the task, which is the total of the progress display.
-        images_done: number of these images that are finished.
-        seconds: computing time of all attempts, in seconds.
-        attempts: number of times that a worker has leased the task.
-        cancelling: whether the owner has cancelled the task and the worker must stop.
-        lease: secret of the worker that has leased the task; "" if there is none.
-        lease_until: time at which the lease expires.
-        signature: signature of the finished task, 128 hexadecimal digits; "" if the task is not finished.
-        score: mean accuracy under attack (see `summarise_task`). None before it is computed, or if it is undefined.
-        score_low: lower bound of the 95 % interval of `score`.
-        score_high: upper bound of the 95 % interval of `score`.
-        effects: effects of the task's defences (see `TaskSummary`). None before they are computed.
+    `settings` are the result of `read_settings`. `images` is the number of images over all runs, of which `images_done`
+    are finished. `seconds` is the computing time of all attempts. `lease` is the secret of the worker that runs the
+    task; "" if no worker runs the task. `signature` is "" until the task is finished.
+
+    `score`, `score_low` and `score_high` are the mean accuracy under attack with its 95 % interval. `effects` are the
+    effects of the task's defences. `TaskSummary` explains these columns. They are None until they are computed.
     """
 
     __tablename__ = "tasks"
@@ -218,34 +153,15 @@ class TaskComponentRow(ServerTable):
 class CellRow(ServerTable):
     """Finished or failed run of a task.
 
-    Args:
-        id: number of the run.
-        task_id: number of the task.
-        key: key of the run, which is equal for runs with the same settings.
-        file: name of the file with the run's results.
-        digest: SHA-256 hash of this file.
-        state: "done" or "failed".
-        reason: reason for a failure, or a note on invalid results.
-        model_id: number of the attacked model's component.
-        attack_id: number of the attack's component. None for a worst case over several attacks.
-        attack_ids: numbers of the components of all attacks in the run.
-        defence_id: number of the defence's component. None for an undefended model.
-        data_id: number of the data's component.
-        model: the engine's name of the model.
-        attack: title of the attack.
-        norm: norm of the threat model.
-        epsilon: radius of the threat model. None for a minimum-norm attack.
-        targeted: whether the attack is targeted.
-        knowledge: attacker knowledge, such as "white-box".
-        seed: random seed.
-        parameters: parameters of the attack, as JSON with sorted names.
-        terms: other settings in which runs of the same components can differ, such as the target rule, as JSON with
-            sorted names.
-        images: number of evaluated images.
-        attacked: number of attacked images. Images with an undecided result are not counted.
-        fooled: number of fooled images among these. For a randomised model, each image adds its rate of fooled samples.
-        reused: whether the run was copied from an earlier task.
-        created: time at which the run was recorded.
+    `file` contains the results of the run, and `digest` is the SHA-256 hash of this file. `model_id`, `attack_id`,
+    `defence_id` and `data_id` are numbers of components. For a worst case over several attacks, `attack_id` is None and
+    `attack_ids` lists the attacks.
+
+    `parameters` are the parameters of the attack. `terms` are other settings in which runs of the same components can
+    differ, such as the target rule. Both columns are JSON with sorted names.
+
+    `attacked` and `fooled` are numbers of images without undecided results. For a randomised model, each image adds its
+    rate of fooled samples to `fooled`. `reused` says whether the run was copied from an earlier task.
     """
 
     __tablename__ = "cells"
@@ -279,21 +195,10 @@ class CellRow(ServerTable):
 
 
 class HistoryRow(ServerTable):
-    """Rank of a component on a leaderboard, from a given time until the next row of the component and leaderboard.
+    """Rank of a component on a public leaderboard of a data set, from a given time on.
 
-    Args:
-        id: number of the row.
-        component_id: number of the component.
-        data_id: number of the data's component, to which the leaderboard belongs.
-        board: name of the leaderboard.
-        time: time from which the component has this rank.
-        rank: rank of the component.
-        rank_low: best rank in the 95 % interval.
-        rank_high: worst rank in the 95 % interval.
-        subjects: number of components on the leaderboard.
-        score: score of the component on the leaderboard.
-        tasks: numbers of the tasks from whose runs the rank was computed. Only viewers who may see all these tasks may
-            see the rank.
+    `tasks` are the numbers of the tasks from whose runs the rank was computed. Only viewers who may see all these tasks
+    may see the rank.
     """
 
     __tablename__ = "histories"
@@ -311,16 +216,7 @@ class HistoryRow(ServerTable):
 
 
 class AuditRow(ServerTable):
-    """Entry of the audit log. Entries are never changed.
-
-    Args:
-        id: number of the entry.
-        time: time of the action.
-        who: user name in the request.
-        address: network address of the client; "" for actions on the server's machine.
-        action: the action, such as "signed in".
-        about: the object of the action, such as the name of a component.
-    """
+    """Entry of the audit log: time, user name, address, action, and the object of the action. Entries never change."""
 
     __tablename__ = "audit"
     __table_args__ = (Index("audit_by_action", "action", "time"),)

@@ -114,11 +114,6 @@ def _opened(address: str) -> Iterator[Database]:
 def _write(folder: ServerFolder, draft: Path, copy: Path) -> bool:
     """Write a backup.
 
-    Args:
-        folder: folder of the server.
-        draft: path of the backup file.
-        copy: path of a temporary copy of the database.
-
     Returns:
         False if a file that the copied database needs was deleted while the backup was made. The backup is then
         incomplete.
@@ -144,7 +139,6 @@ def _write(folder: ServerFolder, draft: Path, copy: Path) -> bool:
 
 
 def _copy_rows(source: Connection, target: Connection) -> None:
-    """Copy all rows of all tables from one database to another. Existing rows of the target are deleted."""
     for table in reversed(ServerTable.metadata.sorted_tables):
         target.execute(table.delete())
     for table in ServerTable.metadata.sorted_tables:
@@ -166,7 +160,6 @@ def _files_of(folder: Path) -> Iterator[Path]:
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
-    """Add a file to the archive. Links, folders, and files that were deleted in the meantime are skipped."""
     try:
         if path.is_symlink() or not path.is_file():
             return

@@ -64,12 +64,6 @@ def copy_existing_runs(
     Only runs of tasks that the owner of the new task may see are copied. If the earlier task contained programs of
     users, these could have forged the results. Such a run is copied only if the earlier task has the same owner.
 
-    Args:
-        session: database session.
-        folder: folder of the server.
-        prepared: the new task.
-        keys: facts about each run of the new task, by key, as the task's process wrote them to `keys.json`.
-
     Returns:
         The keys of the copied runs.
     """
@@ -165,7 +159,6 @@ def _canonical(values: Any) -> str:
 
 
 def _counts(record: Record) -> dict[str, float]:
-    """Return the numbers of attacked and fooled images of a run. Undecided images are not counted."""
     if record.failed:
         return {"attacked": 0, "fooled": 0}
     names = {"attacked", "success", "violated", "violations", "draws_fooled"} & set(record.table.column_names)
@@ -189,12 +182,6 @@ def _broken_rules(record: Record) -> str:
 
 def _copy_cell(source: Path, target: Path, row: CellRow, about: Mapping[str, Any]) -> bool:
     """Copy a run and the records on which it depends from one results folder to another.
-
-    Args:
-        source: results folder of the earlier task.
-        target: results folder of the new task.
-        row: database row of the run.
-        about: keys of the records on which the run depends, from `keys.json`.
 
     Returns:
         Whether the run was copied. False if the file of the run is missing, or has changed since it was recorded.

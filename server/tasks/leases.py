@@ -53,10 +53,6 @@ def lease_task(database: Database, seconds: float = SECONDS) -> Lease | None:
     owner's tasks in the last day, highest priority, earliest submission. Tasks of owners whose hours of computing are
     used up are not leased. A running task whose lease has expired can be leased again.
 
-    Args:
-        database: database of the server.
-        seconds: number of seconds without a heartbeat after which the lease expires.
-
     Returns:
         The lease. None if no task can be leased.
     """
@@ -76,14 +72,7 @@ def lease_task(database: Database, seconds: float = SECONDS) -> Lease | None:
 
 
 def renew_lease(database: Database, lease: Lease, length: float = SECONDS, **values: Any) -> Heartbeat:
-    """Renew the lease of a task (heartbeat), and store the progress of the task.
-
-    Args:
-        database: database of the server.
-        lease: the lease.
-        length: number of seconds without a further heartbeat after which the lease expires.
-        **values: columns of the task's row to change, such as `images_done`.
-    """
+    """Renew the lease of a task (heartbeat), and store the progress of the task."""
     with database.writing() as session:
         values = {**values, "lease_until": time.time() + length}
         if not _change(session, lease, values):
@@ -95,13 +84,6 @@ def renew_lease(database: Database, lease: Lease, length: float = SECONDS, **val
 def end_task(session: Session, lease: Lease, state: TaskState, message: str, **values: Any) -> bool:
     """Record the end of a task, if this worker still has the lease of the task.
 
-    Args:
-        session: database session for writing.
-        lease: the lease.
-        state: final state of the task.
-        message: reason for the state, or summary of the results.
-        **values: further columns of the task's row to change.
-
     Returns:
         Whether the end was recorded. False if the lease belongs to a different worker now.
     """
@@ -110,13 +92,7 @@ def end_task(session: Session, lease: Lease, state: TaskState, message: str, **v
 
 
 def release_task(database: Database, lease: Lease, **values: Any) -> None:
-    """Return a leased task to the queue, so that it waits for a worker again.
-
-    Args:
-        database: database of the server.
-        lease: the lease.
-        **values: further columns of the task's row to change, such as `message`.
-    """
+    """Return a leased task to the queue, so that it waits for a worker again."""
     with database.writing() as session:
         _change(session, lease, {"state": "waiting", "lease": "", "lease_until": 0.0, **values})
 
@@ -142,7 +118,6 @@ def list_over(session: Session) -> dict[int, str]:
 
 
 def _in_turn(session: Session, now: float) -> Sequence[TaskRow]:
-    """Return the tasks that can be leased, in the order in which `lease_task` leases them."""
     free = or_(TaskRow.state == "waiting", and_(TaskRow.state == "running", TaskRow.lease_until < now))
     over = list_over(session)
     if over:

@@ -66,12 +66,6 @@ class PreparedTask(NamedTuple):
 def prepare(session: Session, folder: ServerFolder, number: int, where: ExecutorSettings) -> PreparedTask:
     """Prepare the folder of a task. Results of earlier attempts are kept.
 
-    Args:
-        session: database session.
-        folder: folder of the server.
-        number: number of the task.
-        where: where and how the task runs.
-
     Raises:
         Unavailable: If the file of a component is missing or cannot be unpacked, or if the disk is full.
     """
@@ -114,12 +108,6 @@ def _configs(
 ) -> tuple[dict[str, tuple[int, int | None]], list[dict[str, Any]]]:
     """Convert the settings of a task to configs of the engine.
 
-    Args:
-        settings: settings of the task.
-        names: the engine's names of the components, by component number.
-        where: where and how the task runs.
-        apart: whether models and attacks from files run in a sandbox.
-
     Returns:
         Component numbers of model and defence, by the engine's name of the model. Then a config for each data set.
     """
@@ -141,14 +129,6 @@ def _configs(
 
 
 def _lay_out(folder: ServerFolder, room: Path, row: ComponentRow, creator: str) -> str:
-    """Copy the file of a component into the folder of a task, and return the engine's name of the component.
-
-    Args:
-        folder: folder of the server.
-        room: folder of the task for files of components.
-        row: database row of the component.
-        creator: name of the user to whom the component belongs.
-    """
     where = component_folder(row, creator)
     if row.blob is not None:
         target = room / where / row.file_name

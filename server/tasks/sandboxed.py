@@ -60,8 +60,7 @@ class ProcessExit(NamedTuple):
 def why_not_isolated(*, trust: bool) -> str:
     """Return the reason why programs and files of users cannot be used on this machine; "" if they can be used.
 
-    Args:
-        trust: whether programs and files of users may be used without a sandbox. If False, a sandbox is needed.
+    They can be used if the machine has a sandbox, or if `trust` allows to use them without a sandbox.
     """
     sandbox = find_sandbox()
     if trust or sandbox.program:
@@ -151,7 +150,6 @@ class _LimitMeter:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its children."""
     if process.stdin is not None:
         process.stdin.close()
     if process.poll() is None:

@@ -45,11 +45,6 @@ def public_key(folder: ServerFolder) -> str:
 def export_task(folder: ServerFolder, number: int, file: IO[bytes]) -> None:
     """Write a signed task as a ZIP file with manifest, signature, configs and results.
 
-    Args:
-        folder: folder of the server.
-        number: number of the task.
-        file: file to which the ZIP archive is written.
-
     Raises:
         Unavailable: If the task is not finished and signed.
     """

@@ -56,12 +56,6 @@ class TaskRequest(NamedTuple):
 def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskRequest) -> TaskRow:
     """Submit a new task, and return its database row.
 
-    Args:
-        session: database session for writing.
-        folder: folder of the server.
-        viewer: the user who submits the task and becomes its owner.
-        wish: settings of the task.
-
     Raises:
         DavylampError: If the user may not submit tasks, a component is missing or withdrawn, a setting is invalid, the
             task is too large, the user has too many unfinished tasks, or files of users cannot be used on this server.
@@ -104,9 +98,6 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskReq
 
 def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """Check the settings of a task, and return the complete settings. Missing settings get the default values.
-
-    Args:
-        given: settings as in `TaskRequest`.
 
     Raises:
         UnknownName: If a setting does not exist.
@@ -223,10 +214,6 @@ def _components(session: Session, viewer: Viewer, settings: Mapping[str, Any], n
 
 def _examples(given: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """Return the setting "examples", which chooses the models on which examples for defended models are made.
-
-    Args:
-        given: settings as the user gave them.
-        settings: the other settings, with default values.
 
     Returns:
         "own" for the defended model, "original" for its undefended model, or "both".

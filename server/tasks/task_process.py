@@ -68,9 +68,6 @@ def write_json(path: Path, document: Any) -> None:
 def run_task(folder: Path) -> dict[str, Any]:
     """Run the evaluations that `job.json` describes.
 
-    Args:
-        folder: folder of the task.
-
     Returns:
         Content of `outcome.json`: the number of finished runs ("done"), the number of reused runs ("kept"), the reason
         for each failed run ("failed"), and the reason for each omitted model, attack or data set ("left_out").
@@ -105,10 +102,6 @@ def run_task(folder: Path) -> dict[str, Any]:
 
 def _plan(folder: Path, configs: Sequence[dict[str, Any]]) -> tuple[list[tuple[int, Any]], dict[str, str]]:
     """Build the plans of a task.
-
-    Args:
-        folder: folder of the task.
-        configs: config of each data set.
 
     Returns:
         A plan for each data set that can be evaluated, with the index of its config. Then the reason for each other

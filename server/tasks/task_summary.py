@@ -58,10 +58,6 @@ def component_folder(row: ComponentRow, creator: str) -> str:
 def model_names(settings: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, tuple[int, int | None]]:
     """Return the component numbers of model and defence for each model that a task evaluates.
 
-    Args:
-        settings: settings of the task.
-        names: the engine's names of the components, by component number.
-
     Returns:
         The numbers of model and defence, by the engine's name of the model. The defence is None for an undefended
         model.
@@ -135,13 +131,6 @@ def _on_data(outcomes: Results, data: str) -> Results:
 
 
 def _score(outcomes: Results, subjects: Subjects, *, of_defended: bool) -> Estimate:
-    """Return the mean accuracy under attack on one data set, with its interval.
-
-    Args:
-        outcomes: results on the data set.
-        subjects: component numbers of model and defence, by the engine's name of the model.
-        of_defended: whether only defended models count. False counts only undefended models.
-    """
     judged = {name for name, (_, defence) in subjects.items() if (defence is not None) == of_defended}
     parts: dict[tuple[str, ...], list[Any]] = {}
     for run in outcomes.done:

@@ -146,14 +146,7 @@ _STOPPED, _LOST, _CANCELLED = "the worker was stopped", "the task was leased to 
 
 
 class _TaskMonitor:
-    """Monitors a running task: sends heartbeats, copies existing runs, and records progress and finished runs.
-
-    Args:
-        folder: folder of the server.
-        lease: lease of the task.
-        working: settings of the worker.
-        stopped: function that returns whether the worker must stop.
-    """
+    """Monitors a running task: sends heartbeats, copies existing runs, and records progress and finished runs."""
 
     def __init__(self, folder: ServerFolder, lease: Lease, working: WorkerSettings, stopped: Callable[[], bool]):
         self.folder, self.lease, self.working, self.stopped = folder, lease, working, stopped
@@ -186,7 +179,6 @@ class _TaskMonitor:
         return ""
 
     def _give(self) -> None:
-        """Copy existing runs into the task's folder, once the task's process has listed the runs of the task."""
         assert self.prepared is not None
         mark = self.prepared.folder / "given"
         if mark.exists() or not (self.prepared.folder / "keys.json").is_file():
@@ -217,12 +209,7 @@ class _TaskMonitor:
 
 
 def _verdict(said: dict[str, Any], outcome: ProcessExit) -> tuple[TaskState, str]:
-    """Return the final state of a task, and the message for its owner.
-
-    Args:
-        said: content of `outcome.json`; empty if the task's process wrote no such file.
-        outcome: how the process of the task ended.
-    """
+    """Return the final state of a task, and the message for its owner."""
     if outcome.reason == _CANCELLED:
         return "cancelled", "cancelled; finished results are kept"
     if outcome.reason:

@@ -238,14 +238,7 @@ def _show_registration(visit: RequestContext, problem: str = "", status: int = 2
 
 
 def show_account(visit: RequestContext, *, secret: str = "", problem: str = "", status: int = 200) -> HTMLResponse:
-    """Render the account page.
-
-    Args:
-        visit: the request.
-        secret: a token that was just created, to show on the page.
-        problem: message about a problem, to show on the page.
-        status: HTTP status.
-    """
+    """Render the account page."""
     check_signed_in(visit)
     with visit.folder.database.reading() as session:
         mine = select(TokenRow).where(TokenRow.user_id == visit.viewer.id).order_by(TokenRow.id)

@@ -112,14 +112,12 @@ def _add_files(made: FastAPI) -> None:
 
 
 def _explain(request: Request, error: Exception) -> Response:
-    """Build the response for a DavylampError: the message without paths of the server, and an HTTP status."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
     place = str(request.app.state.folder.path)
     return _answer(request, status, str(error).replace(f"{place}/", "").replace(place, "the server's folder"))
 
 
 def _explain_form(request: Request, error: Exception) -> Response:
-    """Build the response for a missing or invalid field of a form or JSON body, with the name of the field."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first.get("loc", ())[1:])
@@ -132,7 +130,6 @@ def _explain_status(request: Request, error: Exception) -> Response:
 
 
 def _explain_text(request: Request, _: Exception) -> Response:
-    """Build the response for a value that the database cannot store, such as a text with a NUL character."""
     return _answer(
         request,
         400,
@@ -141,7 +138,6 @@ def _explain_text(request: Request, _: Exception) -> Response:
 
 
 def _explain_clash(request: Request, _: Exception) -> Response:
-    """Build the response for a request that conflicts with a simultaneous request. This request stored nothing."""
     return _answer(request, 409, "a simultaneous request made the same change; try again")
 
 

@@ -163,12 +163,7 @@ def find_cell(session: Session, viewer: Viewer, number: int) -> CellRow:
 
 
 def of_component(viewer: Viewer, component: int) -> Any:
-    """Return a query for the runs of a component that a viewer may see, newest first.
-
-    Args:
-        viewer: the user of the request.
-        component: number of the component. 0 for all components.
-    """
+    """Return a query for the runs of a component that a viewer may see, newest first. 0 stands for all components."""
     chosen = cells_for(viewer).order_by(CellRow.id.desc())
     if not component:
         return chosen
@@ -205,12 +200,6 @@ def compare_cells(session: Session, viewer: Viewer, first: ComponentRow, second:
 
     Attacks have different parameters. Each run of one attack is therefore compared with each run of the other attack,
     whatever their parameters are.
-
-    Args:
-        session: database session.
-        viewer: the user of the request.
-        first: the first component.
-        second: the second component, of the same kind.
 
     Returns:
         A dictionary for each pair: descriptions of the runs ("first", "second"), the difference of their fooling rates

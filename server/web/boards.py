@@ -140,11 +140,6 @@ class Boards:
 
         If an item response model has to be fitted first, a leaderboard without rows is returned, with a reason.
 
-        Args:
-            viewer: the user of the request.
-            kind: "models", "attacks" or "defences".
-            filters: which runs are used, and how they are scored.
-
         Raises:
             InvalidInput: If a filter is invalid.
         """
@@ -217,12 +212,7 @@ class Boards:
         return Board(rows, "", notes, len(cells), data, tasks=tasks, score=ranking.score_name)
 
     def _results(self, cells: Mapping[str, CellRow], states: Mapping[int, tuple[int, int]]) -> pd.DataFrame | None:
-        """Return the results of runs on each image, as a data frame; None if the results of no run can be read.
-
-        Args:
-            cells: database rows of the runs, by key of the run.
-            states: value for each task that changes when the task gets further runs (see `_states_of`).
-        """
+        """Return the results of runs on each image, as a data frame; None if the results of no run can be read."""
         keys: dict[int, list[str]] = {}
         for key, row in cells.items():
             keys.setdefault(row.task_id, []).append(key)
@@ -251,11 +241,6 @@ def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[Ce
 
     A leaderboard of attacks uses only runs on undefended models. On a leaderboard of models, a defended model
     MODEL+DEFENCE is a model of its own.
-
-    Args:
-        viewer: the user of the request, who must be allowed to see the runs.
-        kind: kind of the leaderboard.
-        filters: filters on the runs.
 
     Raises:
         InvalidInput: If a filter is invalid.
@@ -306,11 +291,6 @@ def _is_yes(text: str) -> bool:
 def count_fooled(session: Session, viewer: Viewer, component: int) -> list[tuple[float, float]]:
     """Return the course of a component's fooling rate over time.
 
-    Args:
-        session: database session.
-        viewer: the user of the request. Only runs that the user may see are used.
-        component: number of the component.
-
     Returns:
         For each run, the time at which it was recorded (Unix timestamp) and the fooling rate over all runs until then.
         A run that later tasks reused is used once.
@@ -339,7 +319,6 @@ def _states_of(session: Session, tasks: Collection[int]) -> dict[int, tuple[int,
 
 
 def _cells_behind(results: pd.DataFrame, kind: BoardKind, cells: Mapping[str, CellRow]) -> dict[str, list[CellRow]]:
-    """Return the runs from which the score of each row of a leaderboard is computed, by name of the row."""
     names = subjects_of(results, _SUBJECTS[kind])
     pairs = pd.DataFrame({"name": names, "cell": results.loc[names.index, "cell"]}).drop_duplicates()
     behind: dict[str, list[CellRow]] = {}

@@ -44,10 +44,6 @@ def choose_comparable(met: Mapping[str, Collection[Hashable]], always: Collectio
 def comparable_cells(kind: str, rows: Iterable[CellRow]) -> tuple[list[CellRow], list[str]]:
     """Select the runs of comparable subjects for a leaderboard.
 
-    Args:
-        kind: kind of the leaderboard: "models", "attacks" or "defences".
-        rows: finished runs on one data set.
-
     Returns:
         The runs of the chosen subjects. Then the display names of the omitted subjects.
     """
@@ -64,12 +60,6 @@ def comparable_cells(kind: str, rows: Iterable[CellRow]) -> tuple[list[CellRow],
 
 
 def _shared(items: set[Hashable], counts: "Counter[Hashable]") -> int:
-    """Return the number of results that other subjects have on the items of one subject.
-
-    Args:
-        items: items of the subject.
-        counts: number of subjects with a result, by item.
-    """
     return sum(counts[item] - 1 for item in items)
 
 
@@ -88,13 +78,7 @@ def _subject(kind: str, row: CellRow) -> str:
 
 
 def _label(kind: str, row: CellRow, bases: Mapping[int, str]) -> str:
-    """Return the display name of the subject of a run. The name of a defence is its part of the model's name.
-
-    Args:
-        kind: kind of the leaderboard.
-        row: the run.
-        bases: names of undefended models, by component number.
-    """
+    """Return the display name of the subject of a run. The name of a defence is its part of the model's name."""
     if kind == "attacks":
         radius = "" if row.epsilon is None else f" {format_radius(row.norm, row.epsilon)}"
         return f"{row.attack} {row.norm}{radius}{' targeted' if row.targeted else ''}"

@@ -130,12 +130,6 @@ def register_upload(
 
     If the component is refused, the uploaded file is deleted.
 
-    Args:
-        visit: the request.
-        card: description of the component.
-        wish: kind and content of the component, without the file.
-        file: the uploaded file. None if the form has no file.
-
     Raises:
         DavylampError: If the user has not signed in, or if the component is refused (see `register`).
     """

@@ -37,11 +37,6 @@ def list_evaluations(session: Session, viewer: Viewer, sort: Sort) -> list[dict[
     The keys follow the columns of the leaderboard of HikDeep-Sec (Zhang et al. 2023). "score" is the mean accuracy
     under attack (see `TaskSummary`), with the bounds "score_low" and "score_high" of its interval. These three are None
     if unknown.
-
-    Args:
-        session: database session.
-        viewer: the user of the request.
-        sort: order of the tasks.
     """
     is_unknown = TaskRow.score.is_(None)
     orders: dict[Sort, Sequence[Any]] = {
@@ -73,11 +68,6 @@ def board_effects(session: Session, viewer: Viewer, filters: Filters) -> list[di
     An effect on clean images is included if an effect of the same model, defence and data under attack passes the
     filters.
 
-    Args:
-        session: database session.
-        viewer: the user of the request.
-        filters: filters of the leaderboard.
-
     Returns:
         Dictionaries as in `TaskSummary.effects`, with the number of the task as "task".
     """
@@ -102,13 +92,7 @@ def board_effects(session: Session, viewer: Viewer, filters: Filters) -> list[di
 
 
 def effects_names(session: Session, viewer: Viewer, rows: Iterable[dict[str, Any]]) -> dict[int, str]:
-    """Return the names "NAME VERSION" of the models and defences in effects of defences, by component number.
-
-    Args:
-        session: database session.
-        viewer: the user of the request.
-        rows: effects of defences, as in `TaskSummary.effects`.
-    """
+    """Return the names "NAME VERSION" of the models and defences in effects of defences, by component number."""
     numbers = {row[name] for row in rows for name in ("model", "defence")}
     parts = [find_component(session, viewer, number) for number in numbers]
     return {part.id: f"{part.name} {part.version}" for part in parts}

@@ -33,12 +33,6 @@ class Histories:
         """Record the ranks on a leaderboard that differ from the last recorded ranks.
 
         Leaderboards with filters, and leaderboards that contain private results, are ignored.
-
-        Args:
-            viewer: the user for whom the leaderboard was computed.
-            kind: kind of the leaderboard.
-            filters: filters of the leaderboard.
-            board: the leaderboard.
         """
         if viewer.is_admin or filters._replace(data=0) != Filters() or not board.rows:
             return
@@ -116,13 +110,7 @@ def note_summaries(folder: ServerFolder) -> None:
 
 
 def keep_noting(folder: ServerFolder, boards: Boards, stopped: threading.Event) -> None:
-    """Start a background thread that records ranks and computes missing summaries of tasks every minute.
-
-    Args:
-        folder: folder of the server.
-        boards: leaderboards of the server.
-        stopped: event that ends the thread.
-    """
+    """Start a background thread that records ranks and computes missing summaries of tasks every minute."""
 
     def work() -> None:
         newest = 0

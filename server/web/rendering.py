@@ -37,14 +37,7 @@ def plain_values(document: Any) -> Any:
 
 
 def render(visit: RequestContext, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """Render a web page, and return the response with its cookies.
-
-    Args:
-        visit: the request.
-        template: name of the template file.
-        status: HTTP status.
-        **values: values for the template.
-    """
+    """Render a web page, and return the response with its cookies."""
     shared = {"viewer": visit.viewer, "mark": visit.csrf_token, "version": __version__, "path": visit.request.url.path}
     text = _environment().get_template(template).render(**shared, **values)
     response = HTMLResponse(text, status_code=status)

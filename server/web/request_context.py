@@ -151,14 +151,6 @@ Administering = Annotated[RequestContext, Depends(administer_with)]
 
 
 def set_cookie(visit: RequestContext, response: Any, name: str, value: str, seconds: int | None = None) -> None:
-    """Set a cookie that scripts cannot read and other sites cannot send.
-
-    Args:
-        visit: the request. If it uses HTTPS, the cookie is sent over HTTPS only.
-        response: the response that sets the cookie.
-        name: name of the cookie.
-        value: value of the cookie.
-        seconds: number of seconds after which the cookie expires. None for the end of the browser session.
-    """
+    """Set a cookie that scripts cannot read and other sites cannot send."""
     is_secure = visit.request.url.scheme == "https"
     response.set_cookie(name, value, max_age=seconds, httponly=True, samesite="lax", secure=is_secure, path="/")

@@ -16,10 +16,6 @@ def rerun_command(folder: ServerFolder, row: CellRow) -> tuple[str, str]:
 
     Files of components have the names OWNER/KIND-NAME-VERSION/FILE in the command and the TOML file.
 
-    Args:
-        folder: folder of the server.
-        row: database row of the run.
-
     Returns:
         The command and the content of the TOML file. Both are "" if the results of the run cannot be read.
     """

@@ -55,11 +55,6 @@ class TaskReports:
 
         The report of a finished task is built once and stored in the task's folder. The report of an unfinished task is
         built again when the task has further runs.
-
-        Args:
-            number: number of the task.
-            cells: number of the newest run of the task.
-            is_done: whether the task is finished.
         """
         place = self._folder.task(number)
         with self._lock:
@@ -226,7 +221,6 @@ def parse_parameters(text: str) -> dict[str, Any]:
 
 
 def _plain(text: str) -> Any:
-    """Convert the text of a parameter that a user's attack defines to true, false, a number or a text."""
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
@@ -259,10 +253,6 @@ def describe_task(row: TaskRow, owner: str) -> dict[str, Any]:
 
     The keys are columns of `TaskRow`, "owner", "percent" (finished part of the task), "seconds" (time since the start)
     and "seconds_left" (estimated remaining time). "seconds_left" is None if unknown.
-
-    Args:
-        row: database row of the task.
-        owner: name of the task's owner.
     """
     names = ("id", "title", "state", "visibility", "priority", "message", "created", "started", "finished", "settings")
     about = {name: getattr(row, name) for name in (*names, "images", "images_done", "attempts", "signature")}
@@ -327,13 +317,7 @@ def send_export(visit: RequestContext, number: int) -> StreamingResponse:
 
 
 def viewer_tasks(session: Session, viewer: Viewer, state: str = "") -> list[dict[str, Any]]:
-    """Return descriptions of the newest tasks that a viewer may see, as `describe_task`.
-
-    Args:
-        session: database session.
-        viewer: the user of the request.
-        state: state of the tasks to return, such as "running". "" for all states.
-    """
+    """Return descriptions of the newest tasks that a viewer may see, as `describe_task`."""
     chosen = tasks_for(viewer).order_by(TaskRow.id.desc()).limit(_SHOWN)
     rows = session.scalars(chosen.where(TaskRow.state == state) if state else chosen).all()
     owners = {row.id: row.name for row in session.scalars(select(UserRow))}
