@@ -115,12 +115,7 @@ class ServerFolder:
         return text.replace(f"{self.path}/", "").replace(str(self.path), "")
 
     def check_hidden(self) -> None:
-        """Check that programs that users uploaded cannot read this folder.
-
-        Raises:
-            InvalidInput: If the folder is inside a folder that programs in the sandbox can read, such as Python's
-                packages.
-        """
+        """Check that programs that users uploaded cannot read this folder."""
         exposing = None if self.settings.trust else find_exposing(self.path)
         if exposing is not None:
             raise InvalidInput(

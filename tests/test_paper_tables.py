@@ -123,7 +123,7 @@ def test_labels_say_what_is_not_the_papers(numbers, asked, tmp_path):
         ({"attacks": {"PGD": PGD}, "models": []}, "models: expected a list of model names, or a table"),
         ({"attacks": {"PGD": PGD}, "columns": {"M": "MR"}}, "unknown column of .*numbers.json 'M'; did you mean MR?"),
         ({"attacks": {"PGD": PGD}, "columns": {"MR": "RM"}}, "unknown metric 'RM'"),
-        ({"attacks": {"PGD": PGD}, "columns": {"MR": "AND"}}, "AND stands for several metrics (AMD, AED, APCR); name one of them"),
+        ({"attacks": {"PGD": PGD}, "columns": {"MR": "AND"}}, r"AND .* several metrics \(AMD, AED, APCR\)"),
         ({"attacks": {"PGD": PGD}, "default": {"image": 3}}, "unknown key in default 'image'; did you mean images?"),
         ({"attacks": {"PGD": PGD}, "quick": {"images": "3"}}, 'quick.images: expected a whole number, got "3"'),
         ({"attacks": {"PGD": PGD}, "config": {"eight_bits": 1}}, "unknown key 'eight_bits'; did you mean eight_bit?"),
@@ -179,9 +179,7 @@ def test_a_row_has_what_a_row_has(field, value):
 
 def test_arguments_that_compare_does_not_take_are_named():
     table = PaperTable("mine", "a table", compare=lambda published, options, *, figure: {}, arguments={"fig": 1})
-    with pytest.raises(
-        InvalidInput, match="mine: `compare` does not accept the arguments of the table: missing a required"
-    ):
+    with pytest.raises(InvalidInput, match="mine: `compare` does not accept .*: missing a required"):
         table.run(Options())
     with pytest.raises(InvalidInput, match="expected `compare` to return a dictionary, got int"):
         PaperTable("mine", "a table", compare=lambda published, options: 3).run(Options())

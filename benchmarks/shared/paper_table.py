@@ -67,11 +67,7 @@ class Options:
 
     @property
     def settled(self) -> "Options":
-        """The options, where the models and data that `rows` assigns are also in `models` and `data`.
-
-        Raises:
-            InvalidInput: If `data` and `rows` name different data.
-        """
+        """The options, where the models and data that `rows` assigns are also in `models` and `data`."""
         said, data_set, data = split_rows(self.rows)
         models = self.models
         if said and not isinstance(models, Mapping):

@@ -51,9 +51,6 @@ def cells_of(
         surrogates: loaded surrogates, by the names of their members. Attacks with a different surrogate are omitted.
             None keeps all attacks, without their surrogates.
         fitted_on: images on which fitted attacks are fitted. None for the evaluation images.
-
-    Raises:
-        DavylampError: if a setting is invalid, or if no implementation of an attack supports the settings.
     """
     from .presets import preset_radius  # builds every preset
 

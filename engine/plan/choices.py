@@ -94,11 +94,7 @@ def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], compon
 
 
 def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (), *, fixed: bool = False) -> None:
-    """Check that attacks with a radius but without a norm have the same default norm.
-
-    Raises:
-        InvalidInput: if the default norms differ.
-    """
+    """Check that attacks with a radius but without a norm have the same default norm."""
     norms: dict[str, tuple[str, float]] = {}
     for choice in choices:
         if choice.norm is None and choice.epsilon is not None:

@@ -395,7 +395,7 @@ def _at(path: str, error: DavylampError) -> DavylampError:
 
 
 def prefixed(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function, and return its result. If it raises a DavylampError, put the key path `path` before the message."""
+    """Call a function, and return its result. If it raises a DavylampError, put the key path before the message."""
     try:
         return function(*arguments)
     except DavylampError as error:

@@ -152,9 +152,6 @@ def expand_models(config: Config) -> Config:
     """Return a config in which each model name with `*` is replaced by the names of all matching models.
 
     Models that do not fit the data of the config are not matched.
-
-    Raises:
-        UnknownName: if no model matches a name with `*`.
     """
     names: list[str] = []
     for pattern in config.models:

@@ -55,11 +55,7 @@ class LoadedSurrogate(NamedTuple):
         return None if self.classifier is None else self.classifier.random
 
     def check(self, subject: ModelOnData, classifier: Classifier, data: Data) -> None:
-        """Check that examples made on the surrogate can be judged on a model.
-
-        Raises:
-            InvalidInput: if the surrogate is the evaluated model itself, or if it does not fit the images or classes.
-        """
+        """Check that examples made on the surrogate can be judged on a model."""
         if self.classifier is None:
             return
         same = [each.model for each in self.identities if each.model_digest == subject.model_digest]

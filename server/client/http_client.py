@@ -61,12 +61,7 @@ class ServerClient:
             return json.load(answer)
 
     def save(self, path: str, target: Path) -> None:
-        """Download a file. If the download fails, `target` is not changed.
-
-        Raises:
-            InvalidInput: If the server refuses the request.
-            Unavailable: If the server cannot be reached.
-        """
+        """Download a file. If the download fails, `target` is not changed."""
         draft = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             with self._open("GET", path, None, {}, {}) as answer, draft.open("wb") as file:
@@ -82,10 +77,6 @@ class ServerClient:
             path: path below the address of the JSON interface.
             fields: texts of the form, by name.
             file: file to upload with the form, which is read in chunks. None for no file.
-
-        Raises:
-            InvalidInput: If the server refuses the request.
-            Unavailable: If the server cannot be reached.
         """
         mark = f"davylamp{secrets.token_hex(16)}"
         parts = [_field(mark, name, value) for name, value in fields.items()]

@@ -145,9 +145,6 @@ def cancel(session: Session, viewer: Viewer, number: int) -> TaskRow:
     """Cancel a task, and return its database row. Finished results are kept.
 
     A waiting task ends immediately. A running task is stopped by its worker at the next heartbeat.
-
-    Raises:
-        DavylampError: If the task does not exist, or does not belong to the viewer.
     """
     row = _mine(session, viewer, number)
     if row.state == "waiting":
@@ -158,11 +155,7 @@ def cancel(session: Session, viewer: Viewer, number: int) -> TaskRow:
 
 
 def retry(session: Session, viewer: Viewer, number: int) -> TaskRow:
-    """Let a failed or cancelled task run again, and return its database row. Finished runs are not repeated.
-
-    Raises:
-        DavylampError: If the task does not exist, does not belong to the viewer, or is not failed or cancelled.
-    """
+    """Let a failed or cancelled task run again, and return its database row. Finished runs are not repeated."""
     row = _mine(session, viewer, number)
     if row.state not in ("failed", "cancelled"):
         raise InvalidInput(f"only failed or cancelled tasks can run again, but this task is {row.state}")
@@ -179,9 +172,6 @@ def change_task(session: Session, viewer: Viewer, number: int, changes: Mapping[
         viewer: the user who changes the task, who must be its owner or an admin.
         number: number of the task.
         changes: new values, with the keys "title", "visibility" and "priority". Other keys are ignored.
-
-    Raises:
-        DavylampError: If the task belongs to a different user, or if a value is invalid.
     """
     row = _mine(session, viewer, number)
     visibility = changes.get("visibility", row.visibility)

@@ -205,10 +205,6 @@ def find_other(session: Session, visit: RequestContext, name: str) -> UserRow:
 
     Admins cannot change their own account, so that at least one admin remains. The account to which the initial
     components belong cannot be changed either.
-
-    Raises:
-        InvalidInput: If the admin may not change this user.
-        UnknownName: If the user does not exist.
     """
     if name in (SYSTEM, visit.viewer.name):
         raise InvalidInput(f"the user {name[:60]} cannot be changed: it is your own account, or the server's")

@@ -127,11 +127,7 @@ def cell_file(visit: Page, number: int) -> FileResponse:
 
 
 def send_cell(visit: RequestContext, number: int) -> FileResponse:
-    """Build the response with the file of a run, which contains the results on each image.
-
-    Raises:
-        NotFoundError: If the run or its file does not exist, or if the user may not see the run.
-    """
+    """Build the response with the file of a run, which contains the results on each image."""
     with visit.folder.database.reading() as session:
         row = find_cell(session, visit.viewer, number)
     path = visit.folder.task(row.task_id) / "results" / "cells" / row.file
@@ -206,9 +202,6 @@ def compare_cells(session: Session, viewer: Viewer, first: ComponentRow, second:
         ("difference"), and the bounds of its interval ("low", "high"). The interval is Newcombe's, from the
         Clopper-Pearson intervals of the two rates. It assumes independent images, so it is wider than necessary if the
         images are the same.
-
-    Raises:
-        InvalidInput: If the components have different kinds.
     """
     if first.kind != second.kind:
         names = f"{first.kind} {first.name} and {second.kind} {second.name}"

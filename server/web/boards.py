@@ -241,9 +241,6 @@ def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[Ce
 
     A leaderboard of attacks uses only runs on undefended models. On a leaderboard of models, a defended model
     MODEL+DEFENCE is a model of its own.
-
-    Raises:
-        InvalidInput: If a filter is invalid.
     """
     chosen = cells_for(viewer).where(CellRow.state == "done")
     chosen = chosen.where(

@@ -129,9 +129,6 @@ def register_upload(
     """Register the component that a user sent with a form, and return its database row.
 
     If the component is refused, the uploaded file is deleted.
-
-    Raises:
-        DavylampError: If the user has not signed in, or if the component is refused (see `register`).
     """
     check_signed_in(visit)
     folder = visit.folder
@@ -149,11 +146,7 @@ def register_upload(
 
 
 def send_file(visit: RequestContext, number: int) -> FileResponse:
-    """Build the response with the file of a component.
-
-    Raises:
-        NotFoundError: If the component does not exist or has no file, or if the user may not see the component.
-    """
+    """Build the response with the file of a component."""
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, number)
     if row.blob is None:

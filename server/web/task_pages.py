@@ -290,11 +290,7 @@ def read_log(folder: ServerFolder, number: int) -> str:
 
 
 def send_export(visit: RequestContext, number: int) -> StreamingResponse:
-    """Build the response with the signed ZIP file of a finished task, which is sent in chunks.
-
-    Raises:
-        NotFoundError: If the task does not exist or is not signed, or if the user may not see the task.
-    """
+    """Build the response with the signed ZIP file of a finished task, which is sent in chunks."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
     if not row.signature:
