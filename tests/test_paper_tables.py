@@ -179,7 +179,7 @@ def test_a_row_has_what_a_row_has(field, value):
 
 def test_arguments_that_compare_does_not_take_are_named():
     table = PaperTable("mine", "a table", compare=lambda published, options, *, figure: {}, arguments={"fig": 1})
-    with pytest.raises(InvalidInput, match="mine: `compare` does not accept .*: missing a required"):
+    with pytest.raises(InvalidInput, match=r"mine: `compare` does not accept .*: missing a required"):
         table.run(Options())
     with pytest.raises(InvalidInput, match="expected `compare` to return a dictionary, got int"):
         PaperTable("mine", "a table", compare=lambda published, options: 3).run(Options())
