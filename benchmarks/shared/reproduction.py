@@ -93,11 +93,11 @@ class SettingRun:
         folder: results folder.
         plan: plan of the evaluation.
         models: evaluated classifiers, by name.
-        reduced: limits of the size, in words. "" if parameters and number of images are those of the paper.
+        reduced: limits of the size, in words. "" if the evaluation has the size of the paper.
         failed: notes on failed and omitted runs.
-        start: start of the evaluation, as a value of `time.monotonic`.
-        pairing: the paper's models and data set that correspond to those of the evaluation.
-        data_set: data set of the published numbers. "" if unknown, or if each line has its own.
+        start: start of the evaluation (`time.monotonic`).
+        pairing: the corresponding models and data set of the paper.
+        data_set: data set of the published numbers. "" if unknown.
     """
 
     folder: Path

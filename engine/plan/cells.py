@@ -44,12 +44,11 @@ def cells_of(
     Args:
         config: the settings of the evaluation.
         subject: the model and its images.
-        components: number of components of an image, C x H x W. None if unknown; radii are then not checked against the
-            image size.
-        refused: a dictionary to which implementations are added that lack a requested option, with the reason. This
-            happens only if other implementations of the attack have the option.
-        surrogates: loaded surrogates, by the names of their members. Attacks with a different surrogate are omitted.
-            None keeps all attacks, without their surrogates.
+        components: number of components of an image, C x H x W. None if unknown.
+        refused: a dictionary to which implementations without a requested option are added, with the reason, if other
+            implementations of the attack have the option.
+        surrogates: loaded surrogates, by the names of their members. Attacks with other surrogates are omitted. None
+            keeps all attacks, without their surrogates.
         fitted_on: images on which fitted attacks are fitted. None for the evaluation images.
     """
     from .presets import preset_radius  # builds every preset

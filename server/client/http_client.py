@@ -44,13 +44,7 @@ class ServerClient:
         self._opener = build_opener(_NoRedirect)
 
     def ask(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
-        """Send a request to the server, and return the JSON response.
-
-        Args:
-            method: HTTP method, such as "GET".
-            path: path below the address of the JSON interface, such as "/tasks".
-            body: JSON body of the request. None for no body.
-            **query: parameters in the query string.
+        """Send a request to the server, and return the JSON response. The path is relative to the JSON interface.
 
         Raises:
             InvalidInput: If the server refuses the request.
@@ -71,13 +65,7 @@ class ServerClient:
             draft.unlink(missing_ok=True)
 
     def send_file(self, path: str, fields: Mapping[str, str], file: Path | None) -> Any:
-        """Send a form to the server, and return the JSON response.
-
-        Args:
-            path: path below the address of the JSON interface.
-            fields: texts of the form, by name.
-            file: file to upload with the form, which is read in chunks. None for no file.
-        """
+        """Send a form with an optional file to the server, and return the JSON response. The file is read in chunks."""
         mark = f"davylamp{secrets.token_hex(16)}"
         parts = [_field(mark, name, value) for name, value in fields.items()]
         if file is not None:

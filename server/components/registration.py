@@ -118,11 +118,7 @@ def find_component(session: Session, viewer: Viewer, number: int) -> ComponentRo
 def change_card(session: Session, viewer: Viewer, number: int, changes: dict[str, Any]) -> ComponentRow:
     """Change licence, description or visibility of a component, and return its database row.
 
-    Args:
-        session: database session for writing.
-        viewer: the user who changes the component, who must be its owner or an admin.
-        number: number of the component.
-        changes: new values, with the keys "licence", "description" and "visibility". Other keys are ignored.
+    The keys of `changes` are "licence", "description" and "visibility". Other keys are ignored.
 
     Raises:
         DavylampError: If the component belongs to a different user, or if a value is invalid.

@@ -165,13 +165,9 @@ def retry(session: Session, viewer: Viewer, number: int) -> TaskRow:
 
 
 def change_task(session: Session, viewer: Viewer, number: int, changes: Mapping[str, Any]) -> TaskRow:
-    """Change title, visibility or priority of a task, and return its database row.
+    """Change a task, and return its database row.
 
-    Args:
-        session: database session for writing.
-        viewer: the user who changes the task, who must be its owner or an admin.
-        number: number of the task.
-        changes: new values, with the keys "title", "visibility" and "priority". Other keys are ignored.
+    The keys of `changes` are "title", "visibility" and "priority". Other keys are ignored.
     """
     row = _mine(session, viewer, number)
     visibility = changes.get("visibility", row.visibility)
