@@ -257,7 +257,7 @@ _HUGE = (
         ({}, {"manifest": {"subject": {}}}, "subject"),
         ({}, {"compression": zipfile.ZIP_DEFLATED}, "stores files unchanged"),
         ({}, {"entries": [("more.npy", b"")]}, "more.npy"),
-        ({}, {"entries": [("labels.npy", b"")]}, "twice"),
+        ({}, {"entries": [("labels.npy", b"")]}, "same name"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")
