@@ -1,4 +1,4 @@
-"""Reproductions of tables from papers (`davylamp reproduce`).
+"""Reproductions of tables and figures of papers, which `davylamp reproduce` runs.
 
 Each table is defined by a `PaperTable`. docs/add-a-paper-table.md shows an example.
 """

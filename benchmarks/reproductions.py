@@ -1,4 +1,4 @@
-"""All tables of `davylamp reproduce`: from papers, from other packages, and from a user's file.
+"""Finds the tables that `davylamp reproduce` can run: davylamp's own, those of other packages, and those in user files.
 
 Listing the tables imports neither torch nor an attack library.
 """
@@ -28,7 +28,12 @@ _CHECKS = PaperTable(
 
 
 class Collection(NamedTuple):
-    """All tables by name, and the reasons why tables of other packages were refused, by their entry point."""
+    """Tables of davylamp and of other packages.
+
+    Args:
+        tables: the tables, by name.
+        refused: reason why the tables of a package cannot be used, by name of the package's entry point.
+    """
 
     tables: dict[str, PaperTable]
     refused: dict[str, str]
@@ -41,7 +46,7 @@ def list_tables() -> dict[str, PaperTable]:
 
 
 def collect_tables() -> Collection:
-    """Return davylamp's tables and those of other packages. Unusable tables are skipped."""
+    """Return davylamp's own tables, and the tables that other packages provide by entry points."""
     tables, refused = list_tables(), {}
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
         try:
@@ -55,22 +60,25 @@ def collect_tables() -> Collection:
 
 
 def measured_seconds() -> dict[str, dict[str, float]]:
-    """Return the measured CPU seconds of each table, by table name and by "default" or "quick".
+    """Return the CPU time that each table needs, in seconds, by name of the table and by size ("default" or "quick").
 
-    They were measured with one thread and one process. Tables without a measurement have no entry.
+    The times were measured with one thread and one process. Tables without a measurement are missing.
     """
     file = files("davylamp.benchmarks").joinpath("shared/measured_seconds.json")
     return json.loads(file.read_text(encoding="utf-8"))["seconds"]
 
 
 def find_table(name: str) -> PaperTable:
-    """Return a table by its name, or by "path/to/file.py:TABLE".
+    """Return the table with a given name, or a table in a user's file.
+
+    Args:
+        name: name of the table, or "path/to/file.py:TABLE".
 
     Raises:
-        UnknownName: If there is no such table.
-        Unavailable: If there is no such file.
+        UnknownName: If no table has this name.
+        Unavailable: If the file does not exist.
         ModelFailed: If the file raises an error.
-        InvalidInput: If the object in the file is not a table.
+        InvalidInput: If the object in the file is not a `PaperTable`, or if the table of a package cannot be used.
     """
     known = list_tables()
     if name in known:
@@ -81,7 +89,7 @@ def find_table(name: str) -> PaperTable:
     if name in known:
         return known[name]
     if name in refused:
-        raise InvalidInput(f"the table {name} was refused: {refused[name]}")
+        raise InvalidInput(f"the table {name} of another package cannot be used: {refused[name]}")
     raise UnknownName("reproduction", name, [*known, "path/to/file.py:TABLE"])
 
 
@@ -96,7 +104,8 @@ def _tables_of(point: EntryPoint) -> Iterator[PaperTable]:
 def _table_of_file(name: str) -> PaperTable:
     """Return a table from a user's file.
 
-    Its functions run with the guards for user code, and can import modules from the file's folder.
+    Errors in the functions of the table become one-line errors. The functions can import modules from the folder of the
+    file.
     """
     from ..adapters.paths import split_file_name
     from ..adapters.user_file import load_object  # loads torch
@@ -124,7 +133,7 @@ def _walled(function: Callable[..., Any], name: str, surroundings: AbstractConte
 
 
 def _shown(show: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `show` so that it can print although standard output of user code is suppressed."""
+    """Return a function that prints what `show` prints, although the standard output of user code is suppressed."""
 
     @wraps(show)
     def print_result(result: Any, console: Any) -> None:

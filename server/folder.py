@@ -1,6 +1,6 @@
-"""Folder of a server: database, files, tasks and keys.
+"""The folder of a server, with its database, uploaded files, tasks and keys.
 
-Only the operating system user that runs the server can read it.
+Only the operating system user that runs the server can read this folder.
 """
 
 import os
@@ -26,13 +26,13 @@ class Settings:
     """Limits of a server.
 
     Args:
-        largest: largest upload in MiB.
-        quota: total size of a user's files in MiB.
+        largest: largest size of an uploaded file, in MiB.
+        quota: largest total size of the files of one user, in MiB.
         images: largest number of images in a task, for each attack and model.
         cells: largest number of runs in a task: models x attacks x data x seeds.
-        waiting: largest number of a user's unfinished tasks.
-        trust: whether users' files are run and read without a sandbox.
-        cheap: whether passwords get a weak hash, for tests only.
+        waiting: largest number of unfinished tasks of one user.
+        trust: whether programs and files that users uploaded are run and read without a sandbox.
+        cheap: whether passwords are stored with a weak hash that is fast to compute. For tests only.
     """
 
     largest: int = 2048
@@ -45,20 +45,26 @@ class Settings:
 
 
 class ServerFolder:
-    """Folder of a server.
+    """The folder of a server.
 
-    `server.db` is the database, unless another database is given. `blobs/` contains the stored files by SHA-256, and
-    `tasks/NUMBER/` the files of a task. `secret.key` signs forms, and `signing.key` signs finished tasks.
+    The folder contains these files and folders:
+
+    - `server.db`: the database, unless the server uses PostgreSQL;
+    - `blobs/`: uploaded files of components, named by their SHA-256 hash;
+    - `uploads/`: files that are being uploaded;
+    - `tasks/NUMBER/`: files of each task;
+    - `secret.key`: key that signs web forms;
+    - `signing.key`: key that signs finished tasks.
 
     Args:
         folder: path of the folder.
-        database: "postgresql://...". "" for SQLite in the folder.
+        database: address of a PostgreSQL database, "postgresql://...". "" for an SQLite database in the folder.
         settings: limits of the server.
-        create: whether a missing folder is created. If False, the path must be a server's folder.
+        create: whether to create a new server in the folder if the folder is missing or empty.
 
     Raises:
-        InvalidInput: If the path is not a server's folder, or if it does not exist and `create` is False.
-        Unavailable: If the folder cannot be created, or the database cannot be reached.
+        InvalidInput: If the path is not the folder of a server, and cannot become one.
+        Unavailable: If the folder cannot be created, or if the database cannot be reached.
     """
 
     def __init__(self, folder: str | Path, database: str = "", settings: Settings = Settings(), *, create: bool = True):
@@ -80,48 +86,48 @@ class ServerFolder:
 
     @cached_property
     def secret(self) -> bytes:
-        """Key that signs forms."""
+        """Key that signs web forms, 32 bytes."""
         return self.read_key("secret.key")
 
     @cached_property
     def hasher(self) -> "PasswordHasher":
-        """Argon2id password hasher with its authors' parameters."""
+        """Hasher of passwords (Argon2id)."""
         from argon2 import PasswordHasher
 
         return PasswordHasher(time_cost=1, memory_cost=8, parallelism=1) if self.settings.cheap else PasswordHasher()
 
     @property
     def blobs(self) -> Path:
-        """Folder of the stored files, named by SHA-256."""
+        """Folder of the uploaded files of components, which are named by their SHA-256 hash."""
         return self.path / "blobs"
 
     @property
     def uploads(self) -> Path:
-        """Folder of incomplete uploads."""
+        """Folder of files that are being uploaded."""
         return self.path / "uploads"
 
     def task(self, number: int) -> Path:
-        """Return the folder of a task."""
+        """Return the folder of the task with a given number."""
         return self.path / "tasks" / str(int(number))
 
     def hide(self, text: str) -> str:
-        """Remove the server's paths from a text that users see."""
+        """Return a text without the path of the server's folder, for messages that users see."""
         return text.replace(f"{self.path}/", "").replace(str(self.path), "")
 
     def check_hidden(self) -> None:
-        """Raise InvalidInput if users' programs could read this folder, because it is on Python's import path."""
+        """Check that programs that users uploaded cannot read this folder."""
         exposing = None if self.settings.trust else find_exposing(self.path)
         if exposing is not None:
             raise InvalidInput(
-                f"expected a server's folder that users' programs cannot read, got {self.path} in "
-                f"{exposing}: move it (or start with --no-sandbox, where every user may read it anyway)"
+                f"expected a server's folder that users' programs cannot read, got {self.path}, but programs can read "
+                f"{exposing}; move the server's folder (or start with --no-sandbox if you trust all users)"
             )
 
     def read_key(self, name: str) -> bytes:
-        """Return a key of 32 random bytes. It is created on first use, and only the server's user can read it.
+        """Return a key of the server, 32 random bytes. If the file does not exist, the key is created.
 
         Raises:
-            Unavailable: If the key cannot be read, or if others can read it.
+            Unavailable: If the file cannot be read, or if other users of the machine can read it.
         """
         path = self.path / name
         try:
@@ -130,14 +136,16 @@ class ServerFolder:
         except OSError as error:
             raise Unavailable(f"could not read {path} ({error.strerror})") from error
         if is_open:
-            raise Unavailable(f"{path} must be readable by its user only; run chmod 600 on it")
+            raise Unavailable(
+                f"{path} is a secret key, but other users of this machine can read it; run chmod 600 on it"
+            )
         if len(key) != _KEY_BYTES:
             raise Unavailable(f"expected a key of {_KEY_BYTES} bytes in {path}, got {len(key)}")
         return key
 
 
 def require_packages() -> None:
-    """Raise MissingLibrary with the name of the extra, unless the packages for a server are installed."""
+    """Raise MissingLibrary if the packages that a server needs (davylamp[server]) are not installed."""
     try:
         import alembic  # noqa: F401
         import argon2  # noqa: F401
@@ -150,7 +158,7 @@ def require_packages() -> None:
 
 
 def _make_key(path: Path) -> None:
-    """Create a key atomically. If several processes try at the same time, only one succeeds."""
+    """Create the file of a random key, unless the file exists. If several processes do so, one key is kept."""
     if path.is_file():
         return
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")

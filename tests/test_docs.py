@@ -444,7 +444,7 @@ def test_the_table_of_the_page_is_set_beside_the_papers(tmp_path, monkeypatch, d
             assert line["published"] == pytest.approx(number)
             assert (line["difference"], line["no_difference"]) == (None, "other data")  # digits, with models of digits
     assert result["labels"] == ["other models", "other data", "other budget"]
-    assert result["left_out"] == {"TRADES": "no model corresponds to it"}
+    assert result["left_out"] == {"TRADES": "no model was chosen for this name"}
 
 
 def test_the_row_of_the_page_is_one_of_davylamps(digits):

@@ -1,4 +1,4 @@
-"""Consistency checks of AISafety's tables (Liu, Guo et al.). No model is run."""
+"""Checks whether the numbers in AISafety's tables (Liu, Guo et al.) agree with each other. No model is run."""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +12,11 @@ _COMPONENTS = 3 * 32 * 32  # components of a CIFAR-10 image
 
 
 def check_aisafety() -> Iterator[PaperCheck]:
-    """Check CAV = CRR - CSR, CAV against Table II, and the radii that Tables VIII and IX imply."""
+    """Check AISafety's printed numbers.
+
+    The checks are: CAV = CRR - CSR in Table IV, CAV in Table IV against the accuracies in Table II, and the radii that
+    follow from Tables VIII and IX against the stated radii.
+    """
     for row in load_rows("aisafety_table4"):
         statement = f"CAV = CRR - CSR, {row['dataset']} {row['model']}"
         yield PaperCheck("AISafety, Table IV", statement, row["CAV"], row["CRR"] - row["CSR"], 1.5e-3)
@@ -32,7 +36,11 @@ def check_aisafety() -> Iterator[PaperCheck]:
 
 
 def _radii() -> Iterator[PaperCheck]:
-    """Check the radii. ALD is |d| / |x|, so FGSM at 0.03 determines |x| and thus the other perturbations."""
+    """Check that the perturbations of PGD in Tables VIII and IX are within the stated radii.
+
+    The metric ALD is |d| / |x|, for a perturbation d of an image x. For FGSM, |d| follows from the radius 0.03. This
+    gives |x|, and then |d| for PGD.
+    """
     for number, name in ((8, "VIII"), (9, "IX")):
         table = f"aisafety_table{number}"
         for attack, radius in (("PGD-l2", 0.5), ("PGD-l1", 12.0)):

@@ -1,4 +1,4 @@
-"""AISafety's Tables VI and VII: neuron coverage of adversarial test sets."""
+"""AISafety's Tables VI and VII (Liu, Guo et al.): neuron coverage of adversarial test sets."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -28,10 +28,10 @@ _READINGS = {
 
 
 def compare_coverage(table: str, options: Options) -> dict[str, Any]:
-    """Compare the neuron coverage of each attack's examples on each model with a published table.
+    """Compute the neuron coverage of each attack's examples on each model, and compare it with a published table.
 
-    The coverage of a set of images has no interval. Neuron ranges are measured on training images of the same data: the
-    digits, or the training part of torchvision's data set. For other data they are measured on its clean images.
+    Coverage has no confidence interval. The usual range of each neuron is measured on training images of the digits or
+    of torchvision's data set. For other data, the range is measured on the clean evaluation images.
 
     Args:
         table: "aisafety_table6" or "aisafety_table7".
@@ -57,7 +57,7 @@ def compare_coverage(table: str, options: Options) -> dict[str, Any]:
 
 
 def _known_name(data: str) -> str:
-    """Return the name of the training images that belong to some data, or "" if unknown."""
+    """Return the name of the training images that belong to evaluation data; "" if unknown."""
     name = data.partition("+")[0].split(":")
     if data == "digits":
         return "the digits' training images"
@@ -67,7 +67,6 @@ def _known_name(data: str) -> str:
 
 
 def _known_images(run: SettingRun, classifier: Classifier, *, full: bool) -> Tensor:
-    """Return the images on which the neuron ranges are measured, shape (N, C, H, W)."""
     data = run.plan.config.data
     if data == "digits":
         return load_training_inputs()
@@ -92,7 +91,7 @@ def read_ranges(classifier: Classifier, inputs: Tensor) -> tuple[Tensor, Tensor]
     """Return the smallest and largest output of each ReLU unit over all images, shape (units,) each.
 
     Args:
-        classifier: model.
+        classifier: the model.
         inputs: images in [0, 1], shape (N, C, H, W).
     """
     ends = []
@@ -103,17 +102,16 @@ def read_ranges(classifier: Classifier, inputs: Tensor) -> tuple[Tensor, Tensor]
 
 
 def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
-    """Return the outputs of every ReLU for all images, each (N, units), in order of first execution.
+    """Return the outputs of every ReLU layer, shape (N, units) each, in the order in which the layers first run.
 
-    A model may split a batch, so outputs are joined layer by layer. A ReLU module that is used at several positions of
-    a network counts as several layers.
+    A ReLU module that is used at several positions of the network counts as several layers.
 
     Args:
-        classifier: model.
+        classifier: the model.
         inputs: images in [0, 1], shape (N, C, H, W).
 
     Raises:
-        ValueError: If a layer did not run equally often for every image.
+        ValueError: If a ReLU module did not run equally often for every image.
     """
     kept: dict[nn.Module, list[Tensor]] = {}
 
@@ -130,7 +128,7 @@ def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
 
 
 def _places(parts: list[Tensor], images: int) -> list[list[Tensor]]:
-    """Split a ReLU module's outputs by its positions in the network, which alternate from call to call."""
+    """Group the outputs of a ReLU module by its positions in the network."""
     runs = sum(map(len, parts))
     count = runs // images
     places = [parts[place::count] for place in range(count)] if count * images == runs else []

@@ -1,4 +1,4 @@
-"""AISafety's Figures 2 to 7 (Liu, Guo et al.), compared with the paper's text, because no numbers are printed."""
+"""AISafety's Figures 2 to 7 (Liu, Guo et al.). They have no numbers, so results are compared with the paper's text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -53,7 +53,7 @@ _NEURONS = {
 
 
 def compare_radii(published: str, options: Options) -> dict[str, Any]:
-    """Compute accuracy, confidences and noise tolerance under FGSM and PGD at increasing radii (Figure 2).
+    """Reproduce Figure 2: accuracy, confidences and noise tolerance under FGSM and PGD at increasing radii.
 
     Args:
         published: "aisafety_figures".
@@ -83,7 +83,7 @@ def compare_radii(published: str, options: Options) -> dict[str, Any]:
 
 
 def compare_directions(published: str, options: Options, *, figure: str) -> dict[str, Any]:
-    """Compute the distance to the decision boundary by direction, and its spread over images (Figures 4 and 5).
+    """Reproduce Figure 4 or 5: distance to the decision boundary along random directions, and quantiles over images.
 
     Args:
         published: "aisafety_figures".
@@ -120,7 +120,13 @@ def _report(
 
 
 def _boundary(run: SettingRun, classifier: Classifier, count: int) -> Iterator[tuple[str, str, Estimate]]:
-    """Yield the mean distance along each direction, and quantiles of the smallest distance, in grey levels."""
+    """Yield the mean distance to the boundary along each direction, and quantiles of the smallest distance.
+
+    Distances are in grey levels. The smallest distance of an image is over all directions.
+
+    Yields:
+        Name of the direction or quantile, symbol of the metric, and the distance.
+    """
     data = run.plan.data.load(classifier)
     inputs, labels = data.inputs.to(classifier.device), data.labels.to(classifier.device)
     directions = orthogonal_directions(min(count, inputs[0].numel()), inputs[0])
@@ -138,7 +144,9 @@ def _boundary(run: SettingRun, classifier: Classifier, count: int) -> Iterator[t
 
 
 def compare_corruptions(published: str, options: Options) -> dict[str, Any]:
-    """Compute errors on corrupted images and flips along frame sequences, relative to the undefended model (Figure 3).
+    """Reproduce Figure 3: errors on corrupted images, and changes of the prediction along sequences of frames.
+
+    The numbers are relative to the first model, which is the undefended model.
 
     Args:
         published: "aisafety_figures".
@@ -170,7 +178,7 @@ def compare_corruptions(published: str, options: Options) -> dict[str, Any]:
 
 
 def compare_noise(published: str, options: Options) -> dict[str, Any]:
-    """Compute noise insensitivity at increasing radii (Figure 6).
+    """Reproduce Figure 6: insensitivity to noise at increasing radii.
 
     Args:
         published: "aisafety_figures".
@@ -196,7 +204,7 @@ def compare_noise(published: str, options: Options) -> dict[str, Any]:
 
 
 def compare_neurons(published: str, options: Options) -> dict[str, Any]:
-    """Compute sensitivity (under FGSM and PGD) and uncertainty of neurons by layer (Figure 7).
+    """Reproduce Figure 7: sensitivity of neurons under FGSM and PGD, and uncertainty of neurons, for each layer.
 
     Args:
         published: "aisafety_figures".

@@ -1,4 +1,4 @@
-"""AISafety's Tables VIII and IX: visibility of the adversarial test sets."""
+"""AISafety's Tables VIII and IX (Liu, Guo et al.): visibility of the adversarial test sets."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,12 +23,12 @@ _READINGS = {
 
 
 def compare_imperceptibility(table: str, options: Options, *, dataset: str) -> dict[str, Any]:
-    """Compare the distortion of each attack's successes, on each model, with a published table.
+    """Measure how visible each attack's successful examples on each model are, and compare with a published table.
 
     Args:
         table: "aisafety_table8" or "aisafety_table9".
         options: options of the command.
-        dataset: data set of the table.
+        dataset: data set of the published table, "CIFAR-10" or "SVHN".
     """
     setting = setting_of(_ATTACKS, table, keep_images=True, measures=("distance", "perceptual"))
 
@@ -55,7 +55,7 @@ def _line(run: SettingRun, table: str, model: str, attack: str, symbol: str, est
 
 
 def _sensitivity(run: SettingRun) -> Iterator[tuple[AttackRun, Estimate]]:
-    """Yield PSD for every run, computed as in the paper's program."""
+    """Yield each run with the metric PSD (perturbation sensitivity distance), computed as in AISafety's program."""
     for cell in run.plan.cells:
         classifier = run.models[cell.subject.model]
         data, examples = run.plan.data.load(classifier), run.read_examples(cell)

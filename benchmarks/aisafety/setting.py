@@ -1,8 +1,9 @@
-"""Common setting of AISafety's Tables II to IX: attacks, and replacements for models and data.
+"""Common setting of AISafety's Tables II to IX (Liu, Guo et al.): attacks, models and data.
 
-The paper uses WideResNet-28 on CIFAR-10 and VGG-16 on SVHN and publishes no weights. The CIFAR-10 rows on the
-undefended model and on random resizing are compared with the embedded ResNet-18 on samples of CIFAR-10. All other rows
-are compared with small models on digits, which are trained and defended as in the paper.
+The paper uses WideResNet-28 on CIFAR-10 and VGG-16 on SVHN, and publishes no weights, so other models replace them.
+The published CIFAR-10 rows of the undefended model and of random resizing are compared with davylamp's ResNet-18 on
+samples of CIFAR-10. All other published rows are compared with small models of digits, which are trained and defended
+as in the paper.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +47,7 @@ _STEPS = {"steps": 20, "binary_search_steps": 3, "samples": 32}
 
 
 def attack_name(implementation: str, norm: str) -> str:
-    """Return AISafety's name of an attack."""
+    """Return AISafety's name of an attack, such as "PGD-l2"."""
     return _NAMES[implementation.partition(":")[2], norm]
 
 
@@ -59,15 +60,15 @@ def setting_of(
     transferred: Sequence[str] = (),
     **changes: Any,
 ) -> Setting:
-    """Return the paper's setting with some of its attacks.
+    """Return the setting of AISafety with some of the paper's attacks.
 
     Args:
-        names: the paper's names of the attacks.
-        table: published table. Its models and the undefended model are run.
-        images: default number of images.
+        names: the paper's names of the attacks that run on each model.
+        table: name of the published table. The models of this table and the undefended model are evaluated.
+        images: number of images without options.
         quick: number of images with --quick.
-        transferred: attacks whose examples are made on `INCEPTION`.
-        **changes: changes of the config.
+        transferred: the paper's names of the attacks whose examples are made on the surrogate `INCEPTION`.
+        **changes: fields of the config to change.
     """
     wanted = {False: names, True: transferred}
     attacks = [
@@ -92,16 +93,19 @@ def setting_of(
 def compare_parts(
     table: str, setting: Setting, options: Options, compare: Callable[[SettingRun], dict[str, Any]], images: int = 20
 ) -> dict[str, Any]:
-    """Run a comparison on the ResNet-18 for comparable CIFAR-10 rows, and on the digits for all other rows.
+    """Compare a published table with two evaluations: of the ResNet-18 on CIFAR-10, and of small models on digits.
 
-    If the user gives models or data, it is run once with them.
+    If the user gives models or data, there is only one evaluation, with these models or data.
 
     Args:
-        table: published table.
-        setting: setting on the digits.
+        table: name of the published table.
+        setting: setting of the evaluation on digits.
         options: options of the command.
-        compare: computes the result from a finished evaluation.
-        images: default number of CIFAR-10 samples.
+        compare: function that computes the result from a finished evaluation.
+        images: number of CIFAR-10 samples without options.
+
+    Returns:
+        The joined results.
     """
     results = []
     for part in _parts(table, setting, options, images):
@@ -123,7 +127,7 @@ def _parts(table: str, setting: Setting, options: Options, images: int = 20) -> 
 
 
 def _on_cifar(table: str, setting: Setting, images: int = 20) -> Setting:
-    """Return the setting on CIFAR-10 samples. It has no transfer, because there is no second model."""
+    """Return the setting on samples of CIFAR-10, without transfer attacks, because no surrogate is available."""
     models = tuple(name for name, theirs in CIFAR.items() if theirs in _printed(table))
     attacks = tuple(choice for choice in setting.config.attacks if not choice.surrogate)
     default = replace(setting.default, models=models, images=images, queries=300)
@@ -139,14 +143,13 @@ def _printed(table: str) -> set[str]:
 
 
 def _rows_of(table: str) -> tuple[str, ...]:
-    """Return the models of a table and the undefended model, under the names that the table prints."""
     printed = {row["model"] for row in load_published(table)["rows"] if "model" in row}
     order = ("VANILLA", *(name for name in ("PAT", "SAT", "NAT", "TRADES", "RAND") if name in printed))
     return (*order, *sorted(printed - {*order}))
 
 
 def recognise(model: str, *, table: str) -> Counterpart:
-    """Return the paper's model that a small model replaces, by its training or defence, under the table's name."""
+    """Return the paper's model that has the same training or defence as an evaluated model."""
     name = CIFAR.get(model) or MODELS.get(model.rpartition(":")[2], "")
     other = next((other for other, same in SAME.items() if same == name and other in _printed(table)), name)
     return Counterpart(other)
@@ -155,16 +158,19 @@ def recognise(model: str, *, table: str) -> Counterpart:
 def beside_both(
     run: SettingRun, table: str, symbol: str, model: str, row: str, ours: Estimate, **labels: Any
 ) -> Iterator[PaperLine]:
-    """Yield comparisons with the rows of a table for the same data set, or for both data sets if neither is the same.
+    """Yield a comparison of a computed number with each published row of the same model.
+
+    The published tables have rows for CIFAR-10 and for SVHN. If the evaluated data are one of these data sets, only its
+    rows are used. Otherwise the rows of both data sets are used.
 
     Args:
-        run: finished evaluation.
-        table: published table.
+        run: the finished evaluation.
+        table: name of the published table.
         symbol: symbol of the metric.
-        model: evaluated model.
-        row: title of the line.
+        model: name of the evaluated model.
+        row: title of the comparison.
         ours: number computed by davylamp.
-        **labels: labels of the published row.
+        **labels: further labels of the published row, such as `attack`.
     """
     have = [name for name in DATASETS if name in {each["dataset"] for each in load_published(table)["rows"]}]
     mine = [name for name in have if name == run.pairing.data_set]
@@ -177,7 +183,12 @@ def beside_both(
 
 
 def missing_rows(table: str, present: Sequence[str]) -> dict[str, str]:
-    """Return the published models and attacks that this setting lacks, with the reason for each."""
+    """Return the reason why models and attacks of a published table are not reproduced, by their name.
+
+    Args:
+        table: name of the published table.
+        present: the paper's names of the attacks that are reproduced.
+    """
     rows = load_published(table)["rows"]
     models = {row["model"] for row in rows} - {*MODELS.values(), *SAME}
     attacks = {row["attack"] for row in rows if "attack" in row} - {*present, "CLEAN"}

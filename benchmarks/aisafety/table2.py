@@ -14,7 +14,7 @@ _READINGS = {
 
 
 def compare_white_box(table: str, options: Options) -> dict[str, Any]:
-    """Run the white-box attacks and compare with Table II.
+    """Measure the accuracy of the models under white-box attacks, and compare it with Table II.
 
     Args:
         table: "aisafety_table2".

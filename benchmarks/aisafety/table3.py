@@ -1,4 +1,4 @@
-"""AISafety, Table III (Liu, Guo et al.): accuracy under query attacks, and under PGD on a surrogate."""
+"""AISafety, Table III (Liu, Guo et al.): accuracy under query-based attacks, and under PGD made on a surrogate."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _READINGS = {
 
 
 def compare_black_box(table: str, options: Options) -> dict[str, Any]:
-    """Run the query attacks and PGD on a surrogate, and compare with Table III.
+    """Measure the accuracy of the models under query-based and transfer attacks, and compare it with Table III.
 
     Args:
         table: "aisafety_table3".

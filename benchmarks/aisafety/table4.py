@@ -1,4 +1,4 @@
-"""AISafety, Table IV (Liu, Guo et al.): effect of the defences on clean images."""
+"""AISafety, Table IV (Liu, Guo et al.): effect of defences on the predictions for clean images."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _READINGS = {
 
 
 def compare_defences(table: str, options: Options) -> dict[str, Any]:
-    """Compare each defended model with the undefended one (the first) on clean images, and with Table IV.
+    """Measure how each defended model differs from the undefended model on clean images, and compare with Table IV.
 
     Args:
         table: "aisafety_table4".

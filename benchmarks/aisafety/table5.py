@@ -23,7 +23,7 @@ _READINGS = {
 
 
 def compare_boundary_distances(table: str, options: Options) -> dict[str, Any]:
-    """Measure the two boundary distances (EBD and EBD-2), and compare with Table V.
+    """Measure the two distances to the decision boundary (EBD and EBD-2), and compare them with Table V.
 
     Args:
         table: "aisafety_table5".

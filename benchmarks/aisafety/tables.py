@@ -1,4 +1,4 @@
-"""List of AISafety's tables (Liu, Guo et al.)."""
+"""The tables and figures of AISafety (Liu, Guo et al.) that `davylamp reproduce` can run."""
 
 from ..shared.paper_table import PaperTable
 

@@ -1,4 +1,4 @@
-"""Consistency checks of CANARY's tables and text (Sun et al. 2023). No model is run."""
+"""Checks whether the numbers in CANARY's tables and text (Sun et al. 2023) agree with each other. No model is run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
@@ -25,7 +25,7 @@ _NO_SET = "no set of attacks of Tables 4 and 5 has these means; given is the nea
 
 
 def check_canary() -> Iterator[PaperCheck]:
-    """Run every consistency check of CANARY."""
+    """Check CANARY's printed numbers, and yield the result of each check."""
     yield from _statements()
     yield from _transfer()
     yield from _table8("white", TABLE8_WHITE)
@@ -35,7 +35,7 @@ def check_canary() -> Iterator[PaperCheck]:
 
 
 def _statements() -> Iterator[PaperCheck]:
-    """Check the means of MR in section 5.4.2 against Table 8."""
+    """Check that the mean misclassification rates (MR) in section 5.4.2 follow from Table 8."""
     rows, statements = load_rows("canary_table8"), load_rows("canary_statements")
     for stated in statements:
         kind = stated["kind"]
@@ -55,14 +55,14 @@ def _statements() -> Iterator[PaperCheck]:
 
 
 def _transfer() -> Iterator[PaperCheck]:
-    """Check that the full test's OTR is the same in Tables 4 and 6."""
+    """Check that the transfer rate (OTR) of each attack is the same in Tables 4 and 6."""
     for row in load_rows("canary_table6"):
         printed = _find("canary_table4", attack=row["attack"], epsilon="16/255")["OTR"]
         yield PaperCheck("CANARY, Tables 4 and 6", f"OTR of {row['attack']}", printed, row["OTR"], 5e-4 + 5e-6)
 
 
 def _table8(kind: str, attacks: Sequence[tuple[str, str]]) -> Iterator[PaperCheck]:
-    """Check that the mean over attacks (Tables 4 and 5) equals the mean over models (Table 8)."""
+    """Check that the mean of each metric over attacks (Tables 4 and 5) equals its mean over models (Table 8)."""
     models = [row for row in load_rows("canary_table8") if row["attack_type"] == kind]
     for symbol, rounding in _ROUNDING.items():
         table = "canary_table4" if symbol in load_rows("canary_table4")[0] else "canary_table5"
@@ -78,9 +78,9 @@ def _table8(kind: str, attacks: Sequence[tuple[str, str]]) -> Iterator[PaperChec
 
 
 def _ranks() -> Iterator[PaperCheck]:
-    """Check Table 9's ranks of CA and MR against Tables 7 and 8.
+    """Check that the ranks of CA and MR in Table 9 follow from Tables 7 and 8.
 
-    Rank 1 is the least robust, and ties may have any order.
+    Rank 1 is the least robust model. Models with equal values may have any order.
     """
     capability = {row["model"]: row["CA"] for row in load_rows("canary_table7")}
     sides = {"CA_rank": capability}
@@ -105,7 +105,7 @@ def _rank_fits(rank: int, value: float, values: Sequence[float]) -> bool:
 
 
 def _frequencies() -> Iterator[PaperCheck]:
-    """Check that a part of an orthogonal decomposition is never longer than the whole."""
+    """Check that the low-frequency part (FDL) of a perturbation is never longer than the perturbation (AED)."""
     rows = load_rows("canary_table5")
     longer = sum(row["FDL"] > row["AED"] for row in rows)
     note = "impossible for an orthogonal wavelet: the columns contain the output of a Fourier filter, and are swapped"

@@ -1,7 +1,7 @@
-"""CANARY's metrics of a defence (Sun et al. 2023, section 3.1.4), for which the paper prints no numbers.
+"""CANARY's metrics of defences (Sun et al. 2023, section 3.1.4), for which the paper prints no numbers.
 
 As in the paper, adversarially trained models are attacked directly. Defences that transform the input are evaluated on
-examples made on the undefended model.
+examples that are made on the undefended model.
 """
 
 from typing import Any
@@ -38,7 +38,9 @@ _READINGS = {
 
 
 def compare_measures(published: str, options: Options) -> dict[str, Any]:
-    """Compare each defended model with the undefended one (the first), on clean images and under attack.
+    """Measure how each defended model differs from the undefended model, on clean images and under attack.
+
+    The first model is the undefended model.
 
     Args:
         published: "canary_defences".

@@ -1,4 +1,4 @@
-"""CANARY's Figures 6 and 7 (Sun et al. 2023). They are pictures, so results are compared with the paper's text."""
+"""CANARY's Figures 6 and 7 (Sun et al. 2023). They have no numbers, so results are compared with the paper's text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ _VISIBILITY = {"ALMS": PUBLISHED_FORMS_OF["ALMS"], "ADMS": "ADMS"}
 
 
 def compare_visibility(published: str, options: Options) -> dict[str, Any]:
-    """Rank four attacks by the visibility of their examples on one model (Figure 6).
+    """Reproduce Figure 6: rank four attacks by the visibility of their examples on one model.
 
     Args:
         published: "canary_figures".
@@ -65,7 +65,9 @@ def _judged(published: str, rows: Mapping[str, Mapping[str, Estimate]]) -> Itera
 
 
 def compare_extremes(published: str, options: Options) -> dict[str, Any]:
-    """Find the three attacks with the highest and the lowest misclassification rate on each model (Figure 7).
+    """Reproduce Figure 7: find the three attacks with the highest and with the lowest misclassification rate.
+
+    The attacks are listed for each model.
 
     Args:
         published: "canary_figures".

@@ -1,4 +1,4 @@
-"""Common setting of CANARY's Tables 4 to 8: the attacks, their names in davylamp, and the meaning of the columns."""
+"""Common setting of CANARY's Tables 4 to 8 (Sun et al. 2023): attacks, models, names, and meaning of the columns."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -82,7 +82,7 @@ _SAME = ("alexnet", "googlenet", "inception_v3")  # the others have several size
 
 
 def recognise(model: str) -> Counterpart:
-    """Return the paper's model of the same family, and whether it is the same model."""
+    """Return the paper's model of the same family as an evaluated model, and whether it is the same model."""
     row = next((paper for part, paper in FAMILIES.items() if part in model.lower()), "")
     return Counterpart(row, model.partition(":")[2].partition(":")[0] in _SAME and model.startswith("torchvision:"))
 
@@ -123,7 +123,7 @@ READINGS: Mapping[str, str] = {
 
 
 def scale(symbol: str, estimate: Estimate) -> Estimate:
-    """Scale a computed number to the unit of the printed table."""
+    """Convert a number that davylamp computed to the unit of CANARY's tables. Only AED has a different unit."""
     if symbol != "AED":
         return estimate
     value, low, high = (number / math.sqrt(3) for number in estimate[:3])
@@ -140,7 +140,9 @@ def paper_name(implementation: str) -> str:
 
 
 def run_name(implementation: str) -> str:
-    """Return the name of the attack that is run for an attack of CANARY: its replacement, or the attack itself.
+    """Return the name of the attack that an implementation really runs.
+
+    This is CANARY's name of the attack, or the name of the replacement if the implementation replaces CANARY's attack.
 
     Args:
         implementation: name of an implementation, such as "foolbox:fgsm".
@@ -150,12 +152,16 @@ def run_name(implementation: str) -> str:
 
 
 def same_attack(implementation: str) -> str:
-    """Return why an attack's number cannot be compared with the published one, or "" if it can."""
+    """Return the reason why results of an implementation cannot be compared with CANARY's; "" if they can."""
     return OTHER_ATTACK if paper_name(implementation) in STAND_INS else ""
 
 
 def row_of(labels: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels of the corresponding published row: `attack`, and `epsilon` for transferable attacks."""
+    """Return the labels of the published row that corresponds to a computed row.
+
+    Returns:
+        The label "attack" and, for the transferable attacks, which have a row for each radius, the label "epsilon".
+    """
     name = paper_name(labels["implementation"])
     if name not in [NAMES[attack] for attack in TRANSFERABLE]:
         return {"attack": name}
@@ -163,7 +169,7 @@ def row_of(labels: Mapping[str, Any]) -> dict[str, str]:
 
 
 def readings_of(symbols: Sequence[str]) -> dict[str, str]:
-    """Describe how a table's columns are interpreted, and which of its attacks are replaced."""
+    """Return notes on the columns of a table and on replaced attacks, by symbol of the column or by name."""
     stand_ins = {
         f"{run} for {paper}": "a different attack, so no difference is given" for paper, run in STAND_INS.items()
     }
@@ -171,20 +177,23 @@ def readings_of(symbols: Sequence[str]) -> dict[str, str]:
 
 
 def left_out(table: str) -> dict[str, str]:
-    """Return the published attacks that have no implementation, with the reason for each."""
+    """Return the reason why attacks of a published table are not reproduced, by the paper's name of the attack."""
     names = [row["attack"] for row in load_rows(table) if row["attack"] not in NAMES.values()]
     return dict.fromkeys(names, "not implemented in any library")
 
 
 def build_forms(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, list[str]]:
-    """Build rows like `build_rows`, with the variants of the metrics that CANARY's tables have.
+    """Build a table of a results folder, with the variants of the metrics that CANARY's tables contain.
 
-    If a metric has no value in the folder, its symbol is not changed to that of the variant.
+    CANARY's tables contain variants of FDL, FDH and ALMS that differ from the paper's definitions.
 
     Args:
         folder: results folder.
-        symbols: symbols of the table.
-        by: what a row stands for: attacks, models or pairs.
+        symbols: symbols of the metrics in CANARY's table.
+        by: what a row stands for: "attacks", "models" or "pairs".
+
+    Returns:
+        The table, and notes on metrics without a value.
     """
     results, notes = build_rows(folder, [PUBLISHED_FORMS_OF.get(symbol, symbol) for symbol in symbols], by)
     reasons = {form: f"{symbol} has no value: nothing is fooled, or the images are grey or too small for it"
@@ -193,12 +202,12 @@ def build_forms(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, li
 
 
 def compare_attacks(table: str, options: Options, *, symbols: Sequence[str]) -> dict[str, Any]:
-    """Compare every attack's means over the models with a published table.
+    """Measure CANARY's attacks, averaged over the models, and compare them with a published table.
 
     Args:
         table: "canary_table4" or "canary_table5".
         options: options of the command.
-        symbols: columns of the table.
+        symbols: symbols of the metrics in the table.
     """
     with run_setting(SETTING, options) as run:
         results, notes = build_forms(run.folder, symbols, "attacks")
@@ -220,12 +229,12 @@ def compare_attacks(table: str, options: Options, *, symbols: Sequence[str]) -> 
 
 
 def compare_clean(table: str, options: Options, *, symbols: Sequence[str]) -> dict[str, Any]:
-    """Compare the models on clean images with the paper's models of the same family.
+    """Measure the models on clean images, and compare them with the paper's models of the same family.
 
     Args:
         table: "canary_table7".
         options: options of the command.
-        symbols: columns of the table.
+        symbols: symbols of the metrics in the table.
     """
     with run_setting(_CLEAN, options) as run:
         results, notes = build_rows(run.folder, symbols, "models")

@@ -1,4 +1,4 @@
-"""CANARY, Table 6 (Sun et al. 2023): transfer of four attacks between all models, averaged over the pairs."""
+"""CANARY, Table 6 (Sun et al. 2023): transfer of four attacks between all models, averaged over pairs of models."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ _CONFIDENCE = "on the tested models, over the images that they classify correctl
 
 
 def compare_transfer(table: str, options: Options) -> dict[str, Any]:
-    """Run the transferable attacks, test their examples on the other models, and compare with Table 6.
+    """Measure how examples of the transferable attacks transfer to the other models, and compare with Table 6.
 
     Args:
         table: "canary_table6".

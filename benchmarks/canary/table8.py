@@ -1,7 +1,8 @@
-"""CANARY, Table 8 (Sun et al. 2023): models under attack, averaged over white-box and over black-box attacks.
+"""CANARY, Table 8 (Sun et al. 2023): metrics of models, averaged over white-box attacks and over black-box attacks.
 
-The paper does not state which attacks are averaged. `davylamp reproduce checks` determines them from Tables 4 and 5:
-"white" includes the transferable attacks at 1/255 and AdvGan but not SSAH, and "black" excludes AdvGan.
+The paper does not state over which attacks it averages. These attacks were inferred from the means of Tables 4 and 5
+(see `davylamp reproduce checks`). The white-box attacks include the transferable attacks at 1/255 and AdvGan, but not
+SSAH. The black-box attacks do not include AdvGan.
 """
 
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ _KINDS = {"white": TABLE8_WHITE, "black": TABLE8_BLACK}
 
 
 def compare_models(table: str, options: Options) -> dict[str, Any]:
-    """Run CANARY's attacks and compare with Table 8.
+    """Measure the models under CANARY's attacks, and compare them with Table 8.
 
     Args:
         table: "canary_table8".
@@ -46,13 +47,13 @@ def compare_models(table: str, options: Options) -> dict[str, Any]:
 
 
 def mean_over_attacks(folder: Path) -> Iterator[tuple[str, str, str, Estimate]]:
-    """Yield the mean over the attacks of each kind on each model. All attacks have equal weight.
+    """Yield the mean of each metric over the attacks of one kind on one model. All attacks have equal weight.
 
     Args:
         folder: results folder.
 
     Yields:
-        Kind, model, symbol, estimate.
+        Kind of attacks ("white" or "black"), name of the model, symbol of the metric, and the mean.
     """
     outcomes = read_outcomes(folder)
     symbols = drop_absent([PUBLISHED_FORMS_OF.get(symbol, symbol) for symbol in _SYMBOLS], outcomes, explicit=False)

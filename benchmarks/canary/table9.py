@@ -1,7 +1,7 @@
-"""CANARY, Table 9 (Sun et al. 2023): scores and ranks of 15 models from the metrics of Tables 7 and 8.
+"""CANARY, Table 9 (Sun et al. 2023): scores and ranks of 15 models, computed from the metrics of Tables 7 and 8.
 
-davylamp's scores are compared with the published ones. The published program runs one Metropolis chain per fit without
-a convergence check, so its scores vary by up to 0.1 with the seed.
+davylamp's scores are compared with the published scores. The published program runs one Metropolis chain without a
+convergence check, so its scores vary by up to 0.1 with the seed.
 """
 
 import time
@@ -22,13 +22,13 @@ PUBLISHED = {"canary-table9": "models", "canary-table4": "attacks"}  # baselines
 
 
 def metrics_under(kind: str) -> tuple[np.ndarray, list[str], list[str]]:
-    """Join Tables 7 and 8.
+    """Return the published metrics of the 15 models: those of Table 7, and those of Table 8 under one kind of attacks.
 
     Args:
-        kind: attacks that are averaged in Table 8, "white" or "black".
+        kind: kind of attacks in Table 8, "white" or "black".
 
     Returns:
-        Values, shape (15, 15), the models, and the metrics' symbols.
+        The values, shape (models, metrics), the names of the models, and the symbols of the metrics.
     """
     capability = {row["model"]: row for row in load_rows("canary_table7")}
     attacked = [row for row in load_rows("canary_table8") if row["attack_type"] == kind]
@@ -38,23 +38,24 @@ def metrics_under(kind: str) -> tuple[np.ndarray, list[str], list[str]]:
 
 
 def published_baseline(name: str, knowledge: str | None) -> tuple[np.ndarray, list[str], list[str]]:
-    """Return the metrics of the baseline for `davylamp rank --against published:NAME`.
+    """Return the published metrics with which `davylamp rank --against published:NAME` compares new results.
 
     Args:
-        name: "canary-table9" for models by Tables 7 and 8, or "canary-table4" for attacks by Tables 4 and 5.
-        knowledge: "white-box" or "black-box". None means "white-box".
+        name: "canary-table9" for the models of Tables 7 and 8, or "canary-table4" for the attacks of Tables 4 and 5.
+        knowledge: "white-box" or "black-box" attacks. None means "white-box".
 
     Returns:
-        Values, shape (N, M), NaN if not published, the subjects, and the metrics' symbols.
+        The values, shape (N, M), the names of the N models or attacks, and the symbols of the M metrics. A value is NaN
+        if the paper does not print it.
 
     Raises:
-        UnknownName: If there is no such table.
-        InvalidInput: If `knowledge` has any other value.
+        UnknownName: If `name` is not the name of a baseline.
+        InvalidInput: If `knowledge` has a different value.
     """
     if name not in PUBLISHED:
         raise UnknownName("published baseline", name, PUBLISHED)
     if knowledge not in (None, "white-box", "black-box"):
-        raise InvalidInput(f"expected `knowledge` white-box or black-box with published:{name}, got {knowledge}")
+        raise InvalidInput(f"expected `knowledge` to be white-box or black-box with published:{name}, got {knowledge}")
     if PUBLISHED[name] == "models":
         return metrics_under("black" if knowledge == "black-box" else "white")
     rows = [
@@ -71,14 +72,22 @@ def published_baseline(name: str, knowledge: str | None) -> tuple[np.ndarray, li
 
 
 def compare_scores(table: str, options: Options) -> dict[str, Any]:
-    """Rank the 15 models under white-box and under black-box attacks.
+    """Rank CANARY's 15 models by their published metrics, and compare scores and ranks with Table 9.
 
     Args:
         table: "canary_table9".
-        options: options of the command: the seed, and whether only the white-box column is ranked (`quick`).
+        options: options of the command. Only the seed and `quick` apply. With `quick`, the models are ranked under
+            white-box attacks only.
 
     Returns:
-        "white" and "black", each with spearman, kendall, max_difference, rhat and rows. "seconds" is the duration.
+        A dictionary with the keys "white" and "black", for the two kinds of attacks. Each value has these keys:
+
+        - "spearman" and "kendall": correlation of davylamp's scores and the published scores;
+        - "max_difference": largest difference of the scores;
+        - "rhat": R-hat of the fit;
+        - "rows": scores and ranks of each model.
+
+        The key "seconds" has the duration.
     """
     start = time.perf_counter()
     result: dict[str, Any] = {}
@@ -91,7 +100,7 @@ def compare_scores(table: str, options: Options) -> dict[str, Any]:
 
 
 def score_lines(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the scores and ranks as lines, with the labels of their published rows.
+    """Convert a result to lines for `build_grid`: one line for each score and each rank.
 
     Args:
         result: result of `compare_scores` or of `PaperTable.published_result`.
@@ -105,7 +114,7 @@ def score_lines(result: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def print_result(result: dict[str, Any], console: Console) -> None:
-    """Print davylamp's scores next to the published ones."""
+    """Print davylamp's scores and ranks next to those of Table 9. `result` is that of `compare_scores`."""
     columns = ("model", "score", "published", "rank", "95 %", "published rank")
     for kind in ("white", "black"):
         if kind not in result:
@@ -132,7 +141,11 @@ def print_result(result: dict[str, Any], console: Console) -> None:
 
 
 def _beside(ranking: Ranking, table: str, kind: str) -> dict[str, Any]:
-    """Return davylamp's and the published values of a column. As published, rank 1 is the least robust model."""
+    """Compare a ranking with a column of Table 9. As in the paper, rank 1 is the least robust model.
+
+    Returns:
+        One value of the result of `compare_scores`.
+    """
     theirs = {row["model"]: row for row in load_rows(table)}
     count = len(ranking.subjects)
     rows = [

@@ -1,4 +1,4 @@
-"""List of CANARY's tables (Sun et al. 2023)."""
+"""The tables and figures of CANARY (Sun et al. 2023) that `davylamp reproduce` can run."""
 
 from ..shared.paper_table import PaperTable
 

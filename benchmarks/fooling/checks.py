@@ -1,4 +1,4 @@
-"""Consistency checks of the table and text of "Fooling beyond flipping the label" (Mopuri et al. 2020)."""
+"""Checks whether table and text of "Fooling beyond flipping the label" (Mopuri et al. 2020) agree with each other."""
 
 from collections.abc import Iterator
 from statistics import fmean
@@ -11,7 +11,7 @@ from ..shared.paper_numbers import load_rows
 
 
 def check_fooling() -> Iterator[PaperCheck]:
-    """Check whether Table 1 agrees with the text, and with the orders stated in section 3."""
+    """Check that Table 1 agrees with the paper's text, such as the order of attacks and models in section 3."""
     logits = torch.arange(1000, 0, -1, dtype=torch.double).repeat(1, 1)
     swapped = logits.clone()
     swapped[:, :2] = logits[:, :2].flip(1)

@@ -1,4 +1,4 @@
-"""Fooling beyond flipping the label, Figures 2, 3 and 5 (Mopuri et al. 2020): FR@K, QI-Wup and QI-Vis.
+"""Figures 2, 3 and 5 of "Fooling beyond flipping the label" (Mopuri et al. 2020): FR@K, QI-Wup and QI-Vis.
 
 The paper prints the curves without numbers, so results are compared with statements in its text.
 """
@@ -22,7 +22,7 @@ _READINGS = {
 
 
 def compare_curves(published: str, options: Options) -> dict[str, Any]:
-    """Run the paper's attacks and compute the quantities of its figures, averaged over the models.
+    """Run the paper's attacks, and compute the metrics of the figures, averaged over the models.
 
     Args:
         published: "fooling_figures".
@@ -42,7 +42,7 @@ def compare_curves(published: str, options: Options) -> dict[str, Any]:
 
 
 def judge(published: str, rows: Mapping[str, Mapping[str, Estimate]]) -> Iterator[str]:
-    """Yield each statement of the text on the order of attacks, with the number of pairs for which it holds here."""
+    """Yield each statement of the paper on the order of attacks, with the number of pairs of attacks that agree."""
     for stated in load_rows(published):
         symbol = stated.get("symbol")
         if symbol is None or not all(symbol in metrics for metrics in rows.values()):

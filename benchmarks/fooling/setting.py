@@ -1,4 +1,4 @@
-"""Common setting of "Fooling beyond flipping the label" (Mopuri et al. 2020): attacks under the paper's names."""
+"""Common setting of "Fooling beyond flipping the label" (Mopuri et al. 2020): attacks, models and their names."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +31,7 @@ _LIMITS = {"steps": 10, "binary_search_steps": 2}
 
 
 def recognise(model: str) -> Counterpart:
-    """Return the paper's model of the same architecture."""
+    """Return the paper's model with the same architecture as an evaluated model."""
     return Counterpart(next((paper for part, paper in _ARCHITECTURES.items() if part in model.lower()), ""))
 
 
@@ -50,9 +50,10 @@ _READINGS = {
 
 
 def compare_areas(table: str, options: Options) -> dict[str, Any]:
-    """Run the paper's attacks and compare with Table 1.
+    """Run the paper's attacks on each model, and compare the area under the FR@K curve with Table 1.
 
-    Each model is compared with its own row, or with the mean over the paper's four models.
+    A model is compared with the paper's model of the same architecture. If there is none, the model is compared with
+    the mean over the paper's four models.
 
     Args:
         table: "fooling_table1".
@@ -70,10 +71,10 @@ def compare_areas(table: str, options: Options) -> dict[str, Any]:
 
 
 def paper_name(labels: Mapping[str, Any]) -> str:
-    """Return the paper's name for the attack of a row, or "" for the untargeted I-FGSM, which the paper lacks.
+    """Return the paper's name of an attack; "" for the untargeted I-FGSM, which the paper does not use.
 
     Args:
-        labels: labels of the row, with `implementation` and `targeted`.
+        labels: labels of a computed row, with "implementation" and "targeted".
     """
     attack = find_implementation(labels["implementation"].split()[0]).attack  # UAP's includes its fit images
     if attack == "bim":

@@ -1,4 +1,4 @@
-"""List of the table and figures of "Fooling beyond flipping the label" (Mopuri et al. 2020)."""
+"""The table and figures of "Fooling beyond flipping the label" (Mopuri et al. 2020) for `davylamp reproduce`."""
 
 from ..shared.paper_table import PaperTable
 

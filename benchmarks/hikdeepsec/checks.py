@@ -1,4 +1,4 @@
-"""Consistency checks of HikDeep-Sec's tables (Zhang et al. 2023). No model is run."""
+"""Checks whether the numbers in HikDeep-Sec's tables (Zhang et al. 2023) agree with each other. No model is run."""
 
 import math
 from collections.abc import Iterator
@@ -9,7 +9,10 @@ from ..shared.paper_numbers import load_rows
 
 
 def check_hikdeepsec() -> Iterator[PaperCheck]:
-    """Check CAV = CRR - CSR, and whether ACC and CAV imply a possible accuracy of the undefended model."""
+    """Check HikDeep-Sec's printed numbers.
+
+    The checks are: CAV = CRR - CSR, and whether the accuracy of the undefended model, ACC - CAV, has a possible value.
+    """
     for number in (1, 2):
         rows, table = load_rows(f"hikdeepsec_table{number}"), f"HikDeep-Sec, Table {number}"
         for row in rows:
@@ -22,7 +25,10 @@ def check_hikdeepsec() -> Iterator[PaperCheck]:
 
 
 def _impossible(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """Count columns with impossible values of ACC, CAV, CRR and CSR. The undefended accuracy is ACC - CAV."""
+    """Return the numbers of columns with impossible values of ACC, CAV, CRR, CSR and COS, by kind of contradiction.
+
+    The accuracy of the undefended model is ACC - CAV.
+    """
     undefended = [row["ACC"] - row["CAV"] for row in rows]
     pairs = [(a, b) for a, b in zip(range(len(rows)), range(1, len(rows)), strict=False)]
     rising = [undefended[b] > undefended[a] + 2e-4 for a, b in pairs if rows[a]["attack"] == rows[b]["attack"]]

@@ -1,7 +1,7 @@
-"""HikDeep-Sec's Tables 1 and 2 (Zhang et al. 2023): an adversarially trained model, and the same model undefended.
+"""HikDeep-Sec's Tables 1 and 2 (Zhang et al. 2023): an adversarially trained model compared with an undefended model.
 
-The paper uses ResNet34 on CIFAR-10 and SVHN and publishes no weights. Both tables are run on the same two small models.
-One is adversarially trained as in the paper, because no such model is available for CIFAR-10.
+The paper uses ResNet34 on CIFAR-10 and SVHN, and publishes no weights. Two small models of digits replace the paper's
+models in both tables: an undefended model, and a model that is adversarially trained as in the paper.
 """
 
 from collections.abc import Mapping
@@ -39,14 +39,15 @@ _READINGS = {
 
 
 def compare_defence(table: str, options: Options, *, dataset: str) -> dict[str, Any]:
-    """Compare the last (defended) with the first (undefended) model, and with a published table.
+    """Measure how the defended model differs from the undefended model, and compare with a published table.
 
-    The examples are made on the undefended model.
+    Both models classify the same examples, which are made on the undefended model.
 
     Args:
         table: "hikdeepsec_table1" or "hikdeepsec_table2".
-        options: options of the command. If there are more than two models, only the first and the last are compared.
-        dataset: data set of the table.
+        options: options of the command. Of the user's models, the first is the undefended model and the last is the
+            defended model. Other models are ignored.
+        dataset: data set of the published table, "CIFAR-10" or "SVHN".
     """
     with run_setting(replace(_SETTING, recognise=_recognise), options) as run:
         models = run.plan.config.models
@@ -66,12 +67,10 @@ def compare_defence(table: str, options: Options, *, dataset: str) -> dict[str, 
 
 
 def _recognise(model: str) -> Counterpart:
-    """Return the paper's model that a small model replaces."""
     return Counterpart({"digits:standard": "undefended", "digits:pgd-training": "defended"}.get(model, ""))
 
 
 def _accuracy(run: SettingRun, name: str, labels: Mapping[str, Any]) -> Estimate:
-    """Return the defended model's accuracy on the examples of a row."""
     plan = run.plan
     tested = next(subject for subject, _ in plan.subjects if subject.model == name)
     wanted = labels["examples"], labels["epsilon"]

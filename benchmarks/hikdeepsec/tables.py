@@ -1,4 +1,4 @@
-"""List of HikDeep-Sec's tables (Zhang et al. 2023)."""
+"""The tables of HikDeep-Sec (Zhang et al. 2023) that `davylamp reproduce` can run."""
 
 from ..shared.paper_table import PaperTable
 

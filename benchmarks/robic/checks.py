@@ -1,4 +1,4 @@
-"""Consistency checks of RoBIC's equations, table and text (Maho et al. 2021). No model is run."""
+"""Checks whether RoBIC's equations, table and text (Maho et al. 2021) agree with each other. No model is run."""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +12,11 @@ from ..shared.paper_numbers import load_rows
 
 
 def check_robic() -> Iterator[PaperCheck]:
-    """Check equations 3 and 4 with `metrics.half_distortion`, the constant of PSNR, and the factors of section 5.3."""
+    """Check RoBIC's equations and printed numbers.
+
+    The checks are: `metrics.half_distortion` against equations 3 and 4, the constant in the definition of PSNR, and the
+    factors and the correlation in section 5.3 against Table 2.
+    """
     for rate in (0.02, 0.5, 7.0):
         images = 1000
         distances = -torch.log1p(-torch.arange(1, images, dtype=torch.double) / images) / rate
@@ -44,7 +48,7 @@ def check_robic() -> Iterator[PaperCheck]:
 
 
 def _correlations() -> Iterator[PaperCheck]:
-    """Check the negative correlation in Figure 3, whose points are in Table 2."""
+    """Check that the correlation in Figure 3 is negative, as the text says. Table 2 has the points of the figure."""
     rows = load_rows("robic_table2")
     sides = [[row[name] for row in rows] for name in ("D_half_white", "D_half_black")]
     r = correlation(*sides)

@@ -1,4 +1,4 @@
-"""RoBIC's ranking of attacks by half-distortion, smallest first (Maho et al. 2021, section 5.1)."""
+"""RoBIC's ranking of attacks by half-distortion (Maho et al. 2021, section 5.1)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ _RANK = (
 
 
 def rank_attacks(published: str, options: Options) -> dict[str, Any]:
-    """Rank black-box and white-box attacks by half-distortion, and compare with the paper's text.
+    """Rank the black-box and the white-box attacks by half-distortion, and compare the ranks with the paper's text.
 
     Args:
         published: "robic_figures".
@@ -57,9 +57,9 @@ def rank_attacks(published: str, options: Options) -> dict[str, Any]:
 
 
 def rank_replicates(halves: np.ndarray) -> np.ndarray:
-    """Rank A half-distortions in each of R replicates, shape (R, A).
+    """Return the ranks of A attacks in each of R bootstrap replicates, shape (R, A).
 
-    1 is the smallest, ties get their mean rank, NaN is last.
+    Rank 1 has the smallest half-distortion. Ties get their mean rank. NaN is last.
     """
     known = np.where(np.isnan(halves), math.inf, halves)
     below = (known[:, None, :] < known[:, :, None]).sum(2)
@@ -70,7 +70,12 @@ def rank_replicates(halves: np.ndarray) -> np.ndarray:
 def _rank(
     group: str, order: tuple[tuple[str, ...], ...], cells: Sequence[tuple[AttackRun, np.ndarray, int]]
 ) -> tuple[list[PaperLine], str]:
-    """Return the lines for a group of attacks on one model, smallest first, and how often each attack is first."""
+    """Rank a group of attacks on one model.
+
+    Returns:
+        Lines with half-distortion and rank of each attack, in the order of the ranks. Then a note with the proportion
+        of replicates in which each attack has rank 1.
+    """
     if not cells:
         return [], ""
     places = rank_replicates(np.stack([draws for _, draws, _ in cells], axis=1))
@@ -97,7 +102,7 @@ def _rank(
 
 
 def _published(order: tuple[tuple[str, ...], ...], name: str) -> float:
-    """Return the mean rank of an attack within its group in the paper."""
+    """Return the rank of an attack in the paper's text. Attacks in the same group of `order` get their mean rank."""
     before = 0
     for together in order:
         if name in together:

@@ -1,4 +1,4 @@
-"""RoBIC, Table 1 (Maho et al. 2021): seconds per image of RoBIC's and of RobustBench's attacks on one model."""
+"""RoBIC, Table 1 (Maho et al. 2021): time per image of the attacks of RoBIC, RobustBench and ADBD on one model."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,14 +33,14 @@ _WHY = "other machine"
 
 
 def recognise(model: str) -> Counterpart:
-    """Return the paper's ResNet-50 as the counterpart of a model."""
+    """Return the paper's ResNet-50 if an evaluated model is a ResNet-50; otherwise no model of the paper."""
     return Counterpart("ResNet50" if "resnet50" in model.lower() else "")
 
 
 def compare_runtimes(published: str, options: Options) -> dict[str, Any]:
-    """Measure the seconds per image of both benchmarks' attacks.
+    """Measure the time per image of the attacks of each benchmark, in seconds.
 
-    No difference from the published times is given, because they were measured on another machine.
+    The result has no differences from the published times, because these were measured on another machine.
 
     Args:
         published: "robic_table1".
@@ -73,7 +73,6 @@ def compare_runtimes(published: str, options: Options) -> dict[str, Any]:
 
 
 def _seconds(folder: Path, model: str) -> Estimate:
-    """Return the seconds per image of all attacks on a model, with an interval over the images."""
     runs = [each.columns["seconds"] for each in read_outcomes(folder).done if each.cell.subject.model == model]
     total = sum(runs[1:], runs[0])
     (drawn,) = bootstrap_means(resample(len(total), 1000, 0), total[:, None])

@@ -1,4 +1,4 @@
-"""Common setting of RoBIC's Figures 1 and 2 and Table 2 (Maho et al. 2021): half-distortion in grey levels."""
+"""Common setting of RoBIC's Figures 1 and 2 and Table 2 (Maho et al. 2021): attacks, and half-distortion."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -39,16 +39,16 @@ PAPERS = ("EfficientNet",)  # of Figures 1 and 2
 
 
 def recognise(model: str) -> Counterpart:
-    """Return the network of Figures 1 and 2 that is of the same family as a model, or none."""
+    """Return the paper's EfficientNet if an evaluated model is an EfficientNet; otherwise no model of the paper."""
     return Counterpart(PAPERS[0] if "efficientnet" in model.lower() else "")
 
 
 def choose(attacks: Sequence[str], *changes: Mapping[str, Any]) -> Config:
-    """Return the paper's setting with some of its attacks.
+    """Return the config of RoBIC's preset with some of its attacks.
 
     Args:
         attacks: names of attacks in the preset.
-        *changes: changes of parameters. Every attack runs once with each change.
+        *changes: parameters to change, by name. Every attack runs once with each of these changes.
     """
     chosen = [choice for choice in _CONFIG.attacks if choice.attack in attacks]
     return replace(_CONFIG, attacks=tuple(_change(choice, change) for choice in chosen for change in changes or ({},)))
@@ -59,13 +59,17 @@ def _change(choice: AttackChoice, change: Mapping[str, Any]) -> AttackChoice:
 
 
 def half_distortions(run: SettingRun) -> Iterator[tuple[AttackRun, Estimate]]:
-    """Yield the half-distortion of every finished run, as root mean square in grey levels."""
+    """Yield each finished run with its half-distortion, as root mean square in grey levels."""
     for cell, draws, n in half_draws(run):
         yield cell, interval(draws, n)
 
 
 def half_draws(run: SettingRun) -> Iterator[tuple[AttackRun, np.ndarray, int]]:
-    """Yield each run with half-distortions of the images and of 1000 bootstrap replicates, and its number of images."""
+    """Yield each finished run with bootstrap replicates of its half-distortion.
+
+    Yields:
+        The run, the half-distortions of the images (first) and of 1000 bootstrap replicates, and the number of images.
+    """
     outcomes, drawn = read_outcomes(run.folder), RunReplicates(1000, 0)
     for outcome in outcomes.done:
         halves = drawn.draw(outcome, outcomes, [GREY_HALF])[GREY_HALF]
@@ -82,9 +86,9 @@ def compare_budgets(
     budgets: Mapping[str, Sequence[int]],
     images: int,
 ) -> dict[str, Any]:
-    """Compute the half-distortion of each attack at increasing budgets.
+    """Reproduce Figure 1 or 2: half-distortion of each attack at increasing budgets of queries or steps.
 
-    The paper prints these curves without numbers.
+    The paper prints the curves without numbers, so results are compared with the paper's text.
 
     Args:
         published: "robic_figures".
@@ -92,8 +96,8 @@ def compare_budgets(
         figure: "1" or "2".
         attacks: names of attacks in the preset.
         parameter: name of the parameter that is the budget.
-        budgets: budgets by size: "quick", "default", "full".
-        images: default number of images.
+        budgets: values of the parameter, by size: "quick", "default" or "full".
+        images: number of images without options.
     """
     size = "quick" if options.quick else "full" if options.full else "default"
     config = choose(attacks, *({parameter: budget} for budget in budgets[size]))

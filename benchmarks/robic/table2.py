@@ -58,7 +58,7 @@ _ARCHITECTURES: Mapping[str, str] = {
 
 
 def recognise(model: str) -> Counterpart:
-    """Return the row of a model: the same network, or a network of the same architecture that it replaces."""
+    """Return the model of Table 2 with the architecture of an evaluated model, and whether it is the same model."""
     plain = model.removesuffix(":DEFAULT")
     if plain in _NAMES:
         return Counterpart(_NAMES[plain], same=True)
@@ -77,7 +77,7 @@ _ATTACKS = "white-box: BP with RoBIC's step size, black-box: SurFree"
 
 
 def compare_models(table: str, options: Options) -> dict[str, Any]:
-    """Measure the models and compare with Table 2.
+    """Measure accuracy and half-distortions of the models, and compare them with Table 2.
 
     Args:
         table: "robic_table2".
@@ -97,9 +97,9 @@ def compare_models(table: str, options: Options) -> dict[str, Any]:
 
 
 def compare_knowledge(published: str, options: Options) -> dict[str, Any]:
-    """Compare black-box with white-box half-distortion, model by model, and compute their correlation (Figure 3).
+    """Reproduce Figure 3: black-box against white-box half-distortion of the models, and their correlation.
 
-    The points of the figure are in Table 2.
+    Table 2 has the numbers of the points in the figure.
 
     Args:
         published: "robic_figures".
@@ -127,7 +127,7 @@ def compare_knowledge(published: str, options: Options) -> dict[str, Any]:
 
 
 def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return Pearson's correlation of the pairs with known values, or NaN for fewer than three."""
+    """Return Pearson's correlation of pairs of values. Pairs with NaN are ignored. NaN for fewer than three pairs."""
     pairs = [pair for pair in zip(first, second, strict=True) if all(map(math.isfinite, pair))]
     if len(pairs) < 3 or any(len(set(side)) < 2 for side in zip(*pairs, strict=True)):
         return math.nan

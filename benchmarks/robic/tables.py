@@ -1,4 +1,4 @@
-"""List of RoBIC's table and figures (Maho et al. 2021)."""
+"""The tables and figures of RoBIC (Maho et al. 2021) that `davylamp reproduce` can run."""
 
 from ..shared.paper_table import PaperTable
 

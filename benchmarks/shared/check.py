@@ -1,18 +1,18 @@
-"""Consistency check of a paper: a printed number against the same number computed from other parts of the paper."""
+"""A check of a paper: a printed number against the same number computed from other parts of the paper."""
 
 from typing import NamedTuple
 
 
 class PaperCheck(NamedTuple):
-    """One checked statement.
+    """Comparison of a number that a paper prints with the same number computed from other parts of the paper.
 
     Args:
-        paper: paper, and the place in it.
-        statement: description of the comparison.
-        printed: number in the paper.
-        computed: number computed from other numbers in the paper.
-        allowed: largest difference that rounding explains.
-        note: explanation of a larger difference.
+        paper: name of the paper, with the tables or sections.
+        statement: description of the number.
+        printed: the printed number.
+        computed: the computed number.
+        allowed: largest difference that rounding can explain.
+        note: explanation, if the difference is larger.
     """
 
     paper: str
@@ -24,5 +24,5 @@ class PaperCheck(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether rounding explains the difference."""
+        """Whether rounding can explain the difference between the printed and the computed number."""
         return abs(self.printed - self.computed) <= self.allowed * (1 + 1e-9)

@@ -1,4 +1,4 @@
-"""Default comparison with a published table: attacks and models run under the paper's names."""
+"""The default function of a `PaperTable`: runs attacks and models under the paper's names, and compares the results."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,22 +28,24 @@ _QUICK: Mapping[str, Any] = {"images": 10, "limits": {"steps": 5, "binary_search
 
 @dataclass(frozen=True)
 class NamedSetting:
-    """Evaluation for a published table, with the names of its rows.
+    """Settings with which a published table is reproduced.
 
     Args:
-        attacks: the attack to run for each of the paper's names: a name, or a table as in `davylamp evaluate --config`.
-        models: the model to run for each of the paper's names. A list of models is compared with the mean over the
-            paper's models.
+        attacks: the attack to run, by the paper's name of the attack. An attack is a name, or a table with the keys of
+            an attack in a file for `davylamp evaluate`.
+        models: the model to run, by the paper's name of the model. If this is a list of models instead, each model is
+            compared with the mean over the paper's models.
         data: name of the data.
-        images: the paper's number of images. None for all.
-        columns: symbol of each of the paper's columns, if it is different.
-        where: labels that select published rows.
-        default: size without options, as fields of `Size`: "models", "images", "limits", "queries". Omitted fields are
-            the paper's.
-        quick: size with --quick. Omitted fields are chosen small.
-        config: additional keys of `davylamp evaluate --config`, such as "eight_bit", "transfer" or "max_queries".
-        readings: how the published column of each symbol is interpreted.
-        same: parts that are identical to the paper's, "models" or "data". The others are labelled as different.
+        images: number of images in the paper. None for all.
+        columns: symbol of the metric, by name of the published column. Only needed if the name is not the symbol.
+        where: labels that select some of the published rows, such as {"dataset": "CIFAR-10"}.
+        default: size without options, with the keys "models", "images", "limits" and "queries" (see `Size`). Missing
+            keys have the values of the paper.
+        quick: size with --quick, with the same keys. Missing keys have small values.
+        config: further keys of a file for `davylamp evaluate`, such as "eight_bit", "transfer" or "max_queries".
+        readings: notes on how a published column was interpreted, by symbol of the metric.
+        same: whether the models ("models") or the data ("data") are identical to those of the paper. Results of other
+            models or data are labelled as not comparable.
 
     Raises:
         InvalidInput: If a value has a wrong type.
@@ -65,23 +67,26 @@ class NamedSetting:
         for name, value in check_record(NamedSetting, vars(self)).items():
             object.__setattr__(self, name, value)
         if not isinstance(self.models, (tuple, Mapping)) or not self.models:
-            raise InvalidInput(f"models: expected names, or the paper's names with ours, got {self.models!r:.60}")
+            raise InvalidInput(
+                "models: expected a list of model names, or a table from the paper's names to model names, got "
+                f"{self.models!r:.60}"
+            )
 
     @property
     def names(self) -> dict[str, str]:
-        """The paper's names of the models, by model. Models that the paper does not have are missing."""
+        """The paper's name of each model, by name of the evaluated model. Empty if `models` is a list."""
         return {ours: paper for paper, ours in self.models.items()} if isinstance(self.models, Mapping) else {}
 
     def recognise(self, model: str) -> Counterpart:
-        """Return the paper's model that a model of the setting corresponds to."""
+        """Return the paper's model that corresponds to an evaluated model, and whether it is the same model."""
         row = self.names.get(model, "")
         return Counterpart(row, bool(row) and "models" in self.same)
 
     def setting(self, symbols: Sequence[str]) -> Setting:
-        """Build the evaluation, with the metrics of the symbols.
+        """Build the setting of the evaluation.
 
         Raises:
-            DavylampError: If `config_from` raises it.
+            DavylampError: If a setting is invalid.
         """
         models = tuple(self.models.values() if isinstance(self.models, Mapping) else self.models)
         words = {"attacks": [*self.attacks.values()], "models": models, "data": self.data, "limit": self.images}
@@ -97,26 +102,26 @@ class NamedSetting:
 
 
 def measures_for(symbols: Sequence[str]) -> tuple[str, ...]:
-    """Return the metric groups and the user's metrics that must be stored during the attacks."""
+    """Return the metric groups and user metrics that must be computed while the attacks run."""
     groups = {METRICS[symbol].group for symbol in symbols if symbol in METRICS}
     users = [symbol for symbol in symbols if is_file_name(symbol) and not find_metric(symbol).of_records]
     return (*(group for group in ALL_MEASURES if group in groups), *users)
 
 
 def compare_table(published: str | Path, options: Options, **arguments: Any) -> dict[str, Any]:
-    """Run the attacks and models of a published table, and compare the results with its rows.
+    """Run the attacks and models of a published table, and compare the results with the published rows.
 
-    A row stands for an attack, a model, or a pair of both, depending on whether the published rows have the labels
-    "attack" and "model".
+    The published rows have the label "attack", the label "model", or both labels. A row with one label is compared with
+    a mean over all models or over all attacks.
 
     Args:
-        published: name or path of the table, as for `load_published`.
+        published: name of the published table, or path of a JSON file (see `load_published`).
         options: options of the command.
         **arguments: fields of `NamedSetting`.
 
     Raises:
-        UnknownName: If an argument, column, attack or model does not exist.
-        InvalidInput: If an argument has a wrong type, or the published rows are ambiguous.
+        UnknownName: If an argument, a column, an attack or a model does not exist.
+        InvalidInput: If an argument has a wrong type, or if two published rows have the same labels.
     """
     known = [each.name for each in fields(NamedSetting)]
     for name in arguments:
@@ -142,7 +147,7 @@ def compare_table(published: str | Path, options: Options, **arguments: Any) -> 
 
 
 def _subject_of(published: str | Path, rows: Sequence[Mapping[str, Any]]) -> By:
-    """Return what the published rows stand for. Their labels must identify each row."""
+    """Return what a published row stands for: "attacks", "models" or "pairs", depending on the labels of the rows."""
     labels = [label for label in _LABELS if any(label in row for row in rows)]
     if not labels:
         raise InvalidInput(f'{published}: expected rows with "attack" or "model", got {len(rows)} rows without')
@@ -159,7 +164,12 @@ def _subject_of(published: str | Path, rows: Sequence[Mapping[str, Any]]) -> By:
 def _symbols(
     published: str | Path, rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], by: By
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the paper's column for each symbol, and the columns that cannot be computed, with the reasons."""
+    """Assign metrics to the columns of a published table.
+
+    Returns:
+        The name of the published column, by symbol of the metric. Then the reason why a column cannot be computed, by
+        name of the column.
+    """
     columns = dict.fromkeys(key for row in rows for key, value in row.items() if _is_number(value))
     for column in names:
         if column not in columns:
@@ -179,7 +189,7 @@ def _symbols(
         if len(chosen) == 1:
             symbols[chosen[0]] = column
         else:
-            left_out[column] = f"{symbol} is {', '.join(chosen)}: name one of them"
+            left_out[column] = f"{symbol} stands for several metrics ({', '.join(chosen)}); name one of them"
     if not symbols:
         reasons = "; ".join(f"{column}: {reason}" for column, reason in left_out.items()) or "no row has a number"
         raise InvalidInput(f"no column of {published} corresponds to a metric ({reasons})")
@@ -191,7 +201,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_names(published: str | Path, rows: Sequence[Mapping[str, Any]], named: NamedSetting) -> None:
-    """Raise an error for names without a published row, because they could not be compared."""
     for label, names in (("attack", named.attacks), ("model", named.names.values())):
         known = {row[label] for row in rows if label in row}
         for name in names if known else ():
@@ -202,7 +211,10 @@ def _check_names(published: str | Path, rows: Sequence[Mapping[str, Any]], named
 def _named_rows(
     run: SettingRun, named: NamedSetting, table: Table, by: By
 ) -> Iterator[tuple[TableRow, dict[str, str]]]:
-    """Yield each computed row with the labels of its published row, once for each attack that it represents."""
+    """Yield each computed row with the labels of the published row with which it is compared.
+
+    If several of the paper's attacks have the same settings, their common row is yielded once for each of them.
+    """
     attacks = list(named.attacks)
     groups = group_cells(read_outcomes(run.folder), by)
     for row, group in zip(table.rows, groups, strict=True):
@@ -218,13 +230,13 @@ def _named_rows(
 def _rows_without(
     rows: Sequence[Mapping[str, Any]], about: Sequence[Mapping[str, str]], named: NamedSetting
 ) -> dict[str, str]:
-    """Return the published attacks and models that were not run, with the reason for each."""
+    """Return the reason why attacks and models of a published table were not run, by the paper's name."""
     attacks = dict.fromkeys(row["attack"] for row in rows if row.get("attack", "") not in {"", *named.attacks})
-    reasons = dict.fromkeys(attacks, "no attack corresponds to it")
+    reasons = dict.fromkeys(attacks, "no attack was chosen for this name")
     models = {labels["model"] for labels in about if "model" in labels}
     if models:
         others = dict.fromkeys(row["model"] for row in rows if row.get("model", "") not in {"", *models})
-        reasons |= dict.fromkeys(others, "no model corresponds to it")
+        reasons |= dict.fromkeys(others, "no model was chosen for this name")
     return reasons
 
 

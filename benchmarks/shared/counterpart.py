@@ -1,4 +1,4 @@
-"""The paper's models and data sets that correspond to the evaluated ones."""
+"""Finds the paper's models and data sets that correspond to evaluated models and data."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,8 +23,8 @@ class Counterpart(NamedTuple):
     """The paper's model with which an evaluated model is compared.
 
     Args:
-        row: the paper's name of the model. "" if the paper has no such model.
-        same: whether the evaluated model is that model, rather than a replacement.
+        row: the paper's name of the model. "" if the evaluated model corresponds to no model of the paper.
+        same: whether the evaluated model is the paper's model. False if it is a replacement.
     """
 
     row: str = ""
@@ -35,18 +35,18 @@ Recognise = Callable[[str], Counterpart]
 
 
 def no_counterpart(_: str) -> Counterpart:
-    """Return the `Counterpart` of a model that the paper does not have."""
+    """Return the `Counterpart` of a model that corresponds to no model of the paper."""
     return Counterpart()
 
 
 class Pairing(NamedTuple):
-    """Which of the paper's models and data sets the evaluated ones correspond to, by the user's choice or by name.
+    """The paper's models and data set that correspond to the models and data of an evaluation.
 
     Args:
-        models: counterpart in the paper, by evaluated model.
-        papers: the paper's models.
-        data_set: data set of the evaluated images. `UNKNOWN` if it is not known.
-        complete: whether all models are the paper's, by definition of the setting.
+        models: the paper's model, by name of the evaluated model.
+        papers: the paper's names of all its models.
+        data_set: data set of the evaluated images. `UNKNOWN` if not known.
+        complete: whether the setting defines that the evaluated models are the paper's models.
     """
 
     models: Mapping[str, Counterpart]
@@ -55,12 +55,14 @@ class Pairing(NamedTuple):
     complete: bool = False
 
     def why_other(self, model: str | None, row: str | None, data_set: str) -> str:
-        """Return why a computed number is not for the paper's model and data, or "" if it is.
+        """Return the reason why a computed number is not comparable with a published number; "" if it is comparable.
+
+        The numbers are comparable if both are for the same models and the same data.
 
         Args:
-            model: evaluated model. None for all.
-            row: the paper's model. None for all.
-            data_set: the paper's data set. "" if not recorded.
+            model: name of the evaluated model. None if the computed number is a mean over all models.
+            row: the paper's name of the model. None if the published number is a mean over all models.
+            data_set: data set of the published number. "" if not recorded.
         """
         wanted = data_set or DATA
         if self.data_set != wanted:
@@ -75,11 +77,11 @@ class Pairing(NamedTuple):
         return "other model" if model is not None else f"{len(covered & theirs)} of {len(theirs)} models"
 
     def sentence(self, data: str, data_sets: Iterable[str]) -> str:
-        """Describe in one sentence which models and data replace the paper's.
+        """Return a sentence that says which models and data replace those of the paper.
 
         Args:
             data: name of the evaluated data.
-            data_sets: the paper's data sets.
+            data_sets: data sets of the published numbers.
         """
         others = {} if self.complete else {name: each for name, each in self.models.items() if not each.same}
         parts = [f"{name} for {each.row}" for name, each in others.items() if each.row]
@@ -93,7 +95,10 @@ class Pairing(NamedTuple):
 
 
 def data_set_of(data: str) -> str:
-    """Return the data set that a name of samples refers to, also with a corruption, or "" if unknown."""
+    """Return the data set of a name of data, such as "CIFAR-10" for "torchvision:cifar10"; "" if unknown.
+
+    If the name has a corruption, the result has the corruption as well.
+    """
     clean, plus, corruption = data.partition("+")
     source, _, rest = clean.partition(":") if ":" in clean else ("", "", clean)
     if source not in ("", "demo", "foolbox", "torchvision"):
@@ -103,12 +108,17 @@ def data_set_of(data: str) -> str:
 
 
 def split_rows(rows: Mapping[str, Any]) -> tuple[dict[str, Any], str, Any]:
-    """Split the user's assignments into models (by the paper's name), the data set, and the evaluated data.
+    """Split the user's assignments (option --as) into models and data.
 
-    Parts that are not given are empty.
+    Args:
+        rows: name of an evaluated model by the paper's name of the model, or name of data by the name of a data set.
+
+    Returns:
+        The evaluated models by the paper's names, the name of the data set, and the name of the evaluated data. Parts
+        that the user did not assign are empty.
 
     Raises:
-        InvalidInput: If more than one data set is named.
+        InvalidInput: If more than one data set is assigned.
     """
     sets = {name: ours for name, ours in rows.items() if name in (DATA, *_DATA_SETS.values())}
     if len(sets) > 1:
@@ -124,19 +134,20 @@ def pair_models(
     recognise: Recognise,
     aliases: Mapping[str, str],
 ) -> dict[str, Counterpart]:
-    """Return the counterpart in the paper for each evaluated model.
+    """Return the paper's model that corresponds to each evaluated model, by name of the evaluated model.
 
-    The user's choice comes first, then the paper's model of the same name, then the result of `recognise`.
+    If the user has assigned a model of the paper, this model is used. Otherwise, if the paper has a model of the same
+    name, this model is used. Otherwise, `recognise` decides.
 
     Args:
         models: names of the evaluated models.
-        said: the user's choice: evaluated model by the paper's name.
-        papers: the paper's names.
-        recognise: returns the counterpart for the name of a model.
-        aliases: further names of the paper's models.
+        said: the user's assignments: name of the evaluated model, by the paper's name of the model.
+        papers: the paper's names of all its models.
+        recognise: function that returns the paper's model for the name of an evaluated model.
+        aliases: the paper's name of a model, by a further name of the model.
 
     Raises:
-        UnknownName: If the paper has no such model, or no such model is evaluated.
+        UnknownName: If the user has assigned a model that the paper does not have or that is not evaluated.
     """
     pairs: dict[str, Counterpart] = {}
     for name, ours in said.items():

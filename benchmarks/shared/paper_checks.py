@@ -1,4 +1,4 @@
-"""Consistency checks of the papers: tables, text and equations against each other."""
+"""Runs the checks whether the tables, text and equations of each paper agree with each other."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -12,15 +12,17 @@ from .paper_table import Options
 
 
 def check_papers(published: str, options: Options) -> dict[str, Any]:  # noqa: ARG001 - no options apply
-    """Run every check of every paper, as listed in `PAPER/checks.py`.
+    """Run the checks of all papers, which are defined in `PAPER/checks.py`.
 
     Args:
         published: ignored, because every check names its tables.
         options: ignored, because no model is run.
 
     Returns:
-        "checks", each with paper, statement, printed, computed, allowed, holds and note. "held" and "failed" are
-        counts.
+        A dictionary with these keys:
+
+        - "checks": a dictionary for each check, with the fields of `PaperCheck` and "holds";
+        - "held" and "failed": numbers of checks.
     """
     modules = [import_module(f"..{paper}.checks", __package__) for paper in PAPERS]
     checks = [check for module in modules for function in module.CHECKS for check in function()]

@@ -1,4 +1,4 @@
-"""A table with the paper's rows and columns, and davylamp's numbers next to the published ones."""
+"""Arranges davylamp's numbers and the published numbers in the rows and columns of the paper's table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,18 +16,22 @@ Side = Literal["both", "ours", "published"]
 
 
 class GridCell(NamedTuple):
-    """davylamp's number and the published number in one cell. None if there is no number.
+    """A cell of a paper's table.
 
     Args:
-        ours: number computed by davylamp.
-        published: published number.
+        ours: number computed by davylamp. None if there is none.
+        published: published number. None if there is none.
     """
 
     ours: float | None = None
     published: float | None = None
 
     def show(self, side: Side) -> str:
-        """Format the cell as "ours / published", or only one of the numbers."""
+        """Format the cell.
+
+        Args:
+            side: "both" for both numbers as "OURS / PUBLISHED", or "ours" or "published" for one number.
+        """
         texts = {"ours": _text(self.ours), "published": _text(self.published)}
         if side != "both":
             return texts[side]
@@ -35,13 +39,13 @@ class GridCell(NamedTuple):
 
 
 class GridPart(NamedTuple):
-    """Part of a table, such as "(a) CIFAR-10".
+    """A part of a paper's table, such as "(a) CIFAR-10".
 
     Args:
         title: title of the part. "" if the table has one part.
-        keys: headings of the columns that name a row.
-        columns: headings of the other columns.
-        rows: names and cells of each row.
+        keys: headings of the first columns, which contain the names of the rows.
+        columns: headings of the columns with numbers.
+        rows: the names and the cells of each row.
     """
 
     title: str
@@ -50,7 +54,7 @@ class GridPart(NamedTuple):
     rows: tuple[tuple[tuple[str, ...], tuple[GridCell, ...]], ...]
 
     def records(self, side: Literal["ours", "published"]) -> list[dict[str, Any]]:
-        """Return a record for each row: part, names, and the numbers of one side by column."""
+        """Return a dictionary for each row: title of the part, names of the row, and numbers by column."""
         return [
             {
                 "part": self.title,
@@ -61,22 +65,23 @@ class GridPart(NamedTuple):
         ]
 
     def texts(self, side: Side) -> list[list[str]]:
-        """Return the rows as texts, with the names first."""
+        """Return each row as a list of texts: first the names, then the cells, formatted by `GridCell.show`."""
         return [[*names, *(cell.show(side) for cell in cells)] for names, cells in self.rows]
 
 
 def build_grid(table: str | Path, lines: Iterable[Mapping[str, Any]] = ()) -> list[GridPart]:
-    """Arrange published numbers, and the computed lines if given, as in the paper.
+    """Arrange published numbers and computed numbers as in the paper's table.
 
-    The published file may have a `layout` with the labels of "parts", "rows" and "columns", where "metric" is the
-    paper's column. By default, the rows have all labels.
+    The JSON file of the table may have an entry `layout`. It lists the labels that distinguish "parts", "rows" and
+    "columns" of the table. The label "metric" is the name of the published column. Without a layout, the labels of a
+    published row are the names of the row, and each column has one metric.
 
     Args:
-        table: name or path of the table, as for `load_published`.
-        lines: lines of a result of `SettingRun.report`.
+        table: name of the published table, or path of a JSON file (see `load_published`).
+        lines: computed numbers, as the "lines" in a result of `SettingRun.report`. Empty for published numbers only.
 
     Raises:
-        InvalidInput: If the paper prints no numbers, or no computed line belongs to one of its cells.
+        InvalidInput: If the paper prints no numbers, or if no computed number belongs to a cell of the table.
     """
     document = load_published(table)
     rows, lines = document["rows"], list(lines)
@@ -125,9 +130,10 @@ def _place(labels: Mapping[str, str], layout: Mapping[str, Any]) -> tuple[tuple[
 def _placed(
     lines: Iterable[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
 ) -> list[tuple[Mapping[str, Any], dict[str, str]]]:
-    """Return the lines that belong to a published row, each with all labels of this row.
+    """Return the computed lines that belong to a published row, each with all labels of the published row.
 
-    If several evaluated models correspond to one of the paper's models, each gets its own row under its name.
+    If several evaluated models correspond to the same model of the paper, the label "model" also has the name of the
+    evaluated model, so that each evaluated model gets its own row.
     """
     labelled = [line for line in lines if line["labels"]]
     ours: dict[Any, set[str]] = {}
@@ -164,12 +170,12 @@ def _text(value: float | None) -> str:
 
 
 def print_grid(result: Mapping[str, Any], parts: Sequence[GridPart], side: Side, console: Console) -> None:
-    """Print a table as in the paper.
+    """Print numbers in the form of the paper's table.
 
     Args:
-        result: result of the reproduction, or of `published_result`.
-        parts: result of `build_grid`.
-        side: numbers to show.
+        result: result of the reproduction, or of `PaperTable.published_result`.
+        parts: parts of the table, from `build_grid`.
+        side: which numbers to print: "ours", "published" or "both".
         console: output console.
     """
     if "stand_ins" in result and side != "published":

@@ -1,4 +1,4 @@
-"""Published numbers with their sources, from `PAPER/published/*.json` or a user's file."""
+"""Loads the published numbers of papers, from `PAPER/published/*.json` or from a user's JSON file."""
 
 import json
 from collections.abc import Mapping
@@ -11,17 +11,22 @@ from ...errors import InvalidInput, Unavailable
 
 
 def load_published(table: str | Path) -> dict[str, Any]:
-    """Load a published table: `source`, `rows`, and `unit` or `note`.
-
-    A row is a JSON object. Its texts are labels such as "model" and "attack". Its numbers are columns. Missing numbers
-    are omitted or null.
+    """Load a published table from a JSON file.
 
     Args:
         table: path of a JSON file, or a name such as "canary_table4" for `canary/published/table4.json`.
 
+    Returns:
+        The content of the file, with these keys:
+
+        - "source": the paper and the place in the paper;
+        - "unit" or "note": meaning of the numbers;
+        - "rows": a dictionary for each row. Texts are labels of the row, such as "model" and "attack". Numbers are
+          columns. A number that the paper does not print is missing or None.
+
     Raises:
-        Unavailable: If there is no such file.
-        InvalidInput: If the file is not JSON, or has no source, unit or rows.
+        Unavailable: If the file cannot be read.
+        InvalidInput: If the file is not valid JSON, or has no source, unit or rows.
     """
     path: Any = Path(table)
     if isinstance(table, str) and path.suffix != ".json":
@@ -50,28 +55,32 @@ def _check(table: Any, path: Any) -> None:
 
 
 def load_rows(table: str | Path) -> list[dict[str, Any]]:
-    """Return the rows of a published table."""
+    """Return the rows of a published table (see `load_published`)."""
     return load_published(table)["rows"]
 
 
 def find_place(table: str | Path, **labels: Any) -> int:
-    """Return the index of a published row in its table, or an index past the end if it is missing."""
+    """Return the index of the first published row with given labels. If there is none, return the number of rows."""
     rows = load_rows(table)
     return next((i for i, row in enumerate(rows) if labels.items() <= row.items()), len(rows))
 
 
 def find_value(table: str | Path, symbol: str, **labels: Any) -> float | None:
-    """Return the published number of a row, or None if there is no such row or number."""
+    """Return the number in a column of the first published row with given labels; None if there is no such number."""
     return next((row[symbol] for row in load_rows(table) if labels.items() <= row.items() and symbol in row), None)
 
 
 def find_beside(table: str | Path, symbol: str, **labels: Any) -> tuple[float | None, str]:
-    """Return the published number for a comparison, and its origin: one model, or the mean over several.
+    """Return the published number with which a computed number is compared.
 
     Args:
-        table: published table.
-        symbol: column of the table.
-        **labels: labels of the rows, without `model` if none of the paper's models corresponds to the evaluated one.
+        table: name or path of the published table.
+        symbol: name of the published column.
+        **labels: labels of the published rows. Without the label `model`, several rows may match; their mean is taken.
+
+    Returns:
+        The number, or None if no row has this number. Then a description of its origin: the name of a model, or "mean
+        of N models".
     """
     rows = [row for row in load_rows(table) if labels.items() <= row.items() and row.get(symbol) is not None]
     if len(rows) > 1:

@@ -1,4 +1,4 @@
-"""Lines of a reproduction with davylamp's and the published number, as JSON and text."""
+"""Results of a reproduction: davylamp's number and the published number in each line, as JSON types and as text."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,20 +13,20 @@ OTHER_READING = "another reading"
 
 
 class PaperLine(NamedTuple):
-    """A number computed by davylamp, with the published number.
+    """A number computed by davylamp, with the published number with which it is compared.
 
     Args:
         row: title of the line.
         symbol: symbol of the metric.
-        ours: number computed by davylamp.
-        published: published number.
-        beside: description of the published row.
-        why: reason why both are different quantities. "" if they are the same.
-        data_set: data set of the published row, if the setting does not state it, such as "CIFAR-10".
-        model: evaluated model. None for the mean over all.
-        labels: labels of the published row, such as "attack" and "model". A model without a published row has its own
-            name.
-        column: the paper's column, if different from the symbol.
+        ours: number computed by davylamp, with its interval.
+        published: published number. None if there is none.
+        beside: description of the published number, such as the name of the paper's model.
+        why: reason why the two numbers are different quantities. "" if they are the same quantity.
+        data_set: data set of the published number, such as "CIFAR-10". "" if it is the data set of the setting.
+        model: name of the evaluated model. None if the computed number is a mean over all models.
+        labels: labels of the published row, such as "attack" and "model". If the evaluated model corresponds to no
+            published row, the label "model" is the name of the evaluated model.
+        column: name of the published column. "" if it is the symbol of the metric.
     """
 
     row: str
@@ -42,11 +42,13 @@ class PaperLine(NamedTuple):
 
 
 def plain_line(line: PaperLine, why: str = "") -> dict[str, Any]:
-    """Convert a line to JSON types, with the difference, or the reason why it would be meaningless.
+    """Convert a line to JSON types, with the difference between the computed and the published number.
+
+    If the two numbers are not comparable, the difference is None and the line has the reason.
 
     Args:
-        line: computed number with the published one.
-        why: reason why the model or data is not the paper's. "" if both are.
+        line: the line.
+        why: reason why models or data differ from those of the paper. "" if they do not differ.
     """
     ours = {name: _plain(value) for name, value in zip(("ours", "low", "high", "n"), line.ours, strict=True)}
     why = line.why or why
@@ -58,15 +60,17 @@ def plain_line(line: PaperLine, why: str = "") -> dict[str, Any]:
 
 
 def lines_of(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the lines of a result."""
+    """Return the lines of a result of `SettingRun.report`."""
     return result.get("lines", ())
 
 
 def join_results(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Join several results for the same table. If they share a published number, the first result's line is used.
+    """Join several results for the same published table.
+
+    If several results have a line for the same published number, the line of the first of these results is kept.
 
     Args:
-        results: results of `SettingRun.report`. Titles of their lines start with the model and a comma.
+        results: results of `SettingRun.report`. The title of a line starts with the name of the model and a comma.
     """
     first, *more = results
     joined = dict(first)
@@ -93,7 +97,7 @@ def _plain(value: float) -> float | None:
 
 
 def print_first(result: Mapping[str, Any], console: Console) -> None:
-    """Print which models and data replace the paper's, and why no difference is given.
+    """Print which models and data replace those of the paper, and why some numbers have no difference.
 
     Args:
         result: result of `SettingRun.report`.
@@ -108,7 +112,7 @@ def print_first(result: Mapping[str, Any], console: Console) -> None:
 
 
 def print_result(result: Mapping[str, Any], console: Console) -> None:
-    """Print davylamp's and the published numbers, and why some of them are not comparable.
+    """Print davylamp's numbers next to the published numbers, with notes on numbers that are not comparable.
 
     Args:
         result: result of `SettingRun.report`.

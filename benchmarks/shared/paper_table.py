@@ -1,4 +1,4 @@
-"""Definition of a paper's table: name, published numbers, and the function that recomputes it.
+"""`PaperTable`, the definition of a table that `davylamp reproduce` can run, and `Options`, the options of the command.
 
 Importing this module loads neither torch nor an attack library, so that all tables can be listed quickly.
 """
@@ -28,17 +28,19 @@ class Options:
     """Options of `davylamp reproduce`.
 
     Args:
-        quick: whether to use the small size, which takes about a minute.
-        full: whether to use the paper's parameters and number of images.
-        models: names, or classifiers by name. None for the models of the size.
-        data: name, or images. None for the images of the setting.
-        limit: number of images to use.
-        out: results folder, from which an interrupted call resumes. None for a temporary folder.
+        quick: whether to run the smallest size of a table, which takes about a minute.
+        full: whether to use the parameters and the number of images of the paper.
+        models: names of the models to evaluate, or classifiers by name. None for the models that the table defines.
+        data: name of the data to evaluate, or images with labels. None for the data that the table defines.
+        limit: number of images to use. None for the number that the table defines.
+        out: folder for results. If a call is interrupted, a call with the same folder resumes. None for a temporary
+            folder.
         device: device of the computation.
         seed: random seed.
-        progress: called with an attack and the number of images just attacked.
-        rows: evaluated model for the paper's name of a model, or evaluated data for the name of a data set.
-        data_set: data set of the evaluated data, if the user named it.
+        progress: function that is called with the name of an attack and the number of images it has just attacked.
+        rows: the user's assignments (option --as): name of an evaluated model by the paper's name of the model, or name
+            of data by the name of a data set.
+        data_set: data set of the evaluated data. "" if the user did not name the data set.
     """
 
     quick: bool = False
@@ -54,10 +56,10 @@ class Options:
     data_set: str = ""
 
     def surrogate(self, paper: str) -> str:
-        """Return the model that replaces the paper's surrogate for transferred examples, or "" if the user gave none.
+        """Return the name of the model that the user gave for the paper's surrogate; "" if the user gave none.
 
         Args:
-            paper: the paper's name of the surrogate. "" for none.
+            paper: the paper's name of the surrogate. "" if the paper has no surrogate.
         """
         if paper and isinstance(self.models, Mapping) and paper in self.models:
             return paper
@@ -65,13 +67,13 @@ class Options:
 
     @property
     def settled(self) -> "Options":
-        """Options with the models and data that `rows` names. `rows` keeps the models."""
+        """The options, where the models and data that `rows` assigns are also in `models` and `data`."""
         said, data_set, data = split_rows(self.rows)
         models = self.models
         if said and not isinstance(models, Mapping):
             models = tuple(dict.fromkeys([*(models or ()), *said.values()]))
         if data and isinstance(self.data, str) and self.data != data:
-            raise InvalidInput(f"expected one name of data, got {self.data} and {data_set}={data}")
+            raise InvalidInput(f"expected the data to be named once, got {self.data} and {data_set}={data}")
         mine = data if data and self.data is None else self.data
         return replace(self, rows=said, models=models, data=mine, data_set=data_set or self.data_set)
 
@@ -81,16 +83,19 @@ class PaperTable:
     """A table or figure of a paper that `davylamp reproduce` recomputes.
 
     Args:
-        name: name of the table, such as "canary-table4".
-        title: short title.
-        published: the paper's numbers: a JSON file for `load_published`, or "PAPER_TABLE" for a paper included in
-            davylamp. "" if `compare` needs none.
-        compare: function called as `compare(published, options, **arguments)` that returns the result of
-            `SettingRun.report`, or its "module:name". A leading dot is relative to `davylamp.benchmarks`.
-        arguments: arguments of `compare`. Those of the default function are the fields of `compare_table.NamedSetting`.
-        show: function called with the result of `compare` and a console, or its "module:name".
-        lines: function that returns the lines of a result of `compare`, or its "module:name".
-        runs_models: whether options for models, images, budgets and results apply.
+        name: name of the table in the command, such as "canary-table4".
+        title: short title for lists of tables.
+        published: the paper's numbers: path of a JSON file for `load_published`, or a name such as "canary_table4" for
+            a paper that davylamp includes. "" if `compare` needs no published numbers.
+        compare: function that recomputes the table. It is called as `compare(published, options, **arguments)`, and
+            returns a dictionary such as the result of `SettingRun.report`. Instead of a function, a text "module:name"
+            is allowed, where a leading dot stands for `davylamp.benchmarks`.
+        arguments: keyword arguments of `compare`. The arguments of the default function are the fields of
+            `compare_table.NamedSetting`.
+        show: function that prints the result of `compare`, or "module:name". It is called with the result and a
+            console.
+        lines: function that returns the lines of the result of `compare` for `build_grid`, or "module:name".
+        runs_models: whether `compare` runs models, so that options for models, images and results apply.
 
     Raises:
         InvalidInput: If a field has a wrong type.
@@ -120,31 +125,31 @@ class PaperTable:
                 raise InvalidInput(f"PaperTable: expected {key} as {what}, got {getattr(self, key)!r:.80}")
 
     def run(self, options: Options) -> dict[str, Any]:
-        """Compute the table.
+        """Recompute the table, and return the result of `compare`.
 
         Args:
             options: options of the command.
 
         Raises:
             InvalidInput: If `compare` does not accept the arguments, or does not return a dictionary.
-            DavylampError: Any error of the computation.
+            DavylampError: If the computation fails.
         """
         compare, options = _load(self.compare), options.settled
         try:
             inspect.signature(compare).bind(self.published, options, **self.arguments)
         except TypeError as error:
-            raise InvalidInput(f"{self.name}: expected the arguments that compare takes, got: {error}") from None
+            raise InvalidInput(f"{self.name}: `compare` does not accept the arguments of the table: {error}") from None
         result = compare(self.published, options, **self.arguments)
         if not isinstance(result, dict):
-            raise InvalidInput(f"{self.name}: expected a dictionary from compare, got {type(result).__name__}")
+            raise InvalidInput(f"{self.name}: expected `compare` to return a dictionary, got {type(result).__name__}")
         return result
 
     def print(self, result: Mapping[str, Any], console: "Console") -> None:
-        """Print davylamp's numbers next to the published ones."""
+        """Print the result of `run` with the function `show`."""
         _load(self.show)(result, console)
 
     def published_result(self) -> dict[str, Any]:
-        """Return the published numbers as a result without lines. No model is run.
+        """Return a result without computed numbers, from which `grid` shows the published numbers. No model is run.
 
         Raises:
             InvalidInput: If the table has no published numbers.
@@ -164,7 +169,7 @@ class PaperTable:
             result: result of `run` or `published_result`.
 
         Raises:
-            InvalidInput: If the paper prints no numbers for it.
+            InvalidInput: If the paper prints no numbers in this table or figure.
         """
         from .paper_grid import build_grid
 
@@ -182,7 +187,7 @@ def _names_function(thing: Any) -> bool:
 
 
 def _load(function: Callable[..., Any] | str) -> Callable[..., Any]:
-    """Return a function. If it is given by name, it is imported now."""
+    """Return a function that is given as a function or as a text "module:name". In the latter case, import it."""
     if not isinstance(function, str):
         return function
     module, _, name = function.rpartition(":")

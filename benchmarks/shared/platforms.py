@@ -1,4 +1,4 @@
-"""Papers' tables of platforms (CANARY's Table 3, AISafety's Table X), with a row for davylamp that is counted now."""
+"""Tables that compare platforms (CANARY's Table 3, AISafety's Table X), with a computed row for davylamp."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -24,7 +24,6 @@ _COUNTED = "counted now from davylamp's own lists, as `davylamp attacks`, `defen
 
 
 def _count_defences() -> int:
-    """Return the number of defences: those by name (of the input or the model), and training methods that defend."""
     inputs = {name.partition(":")[2] for name in DEFENCES}
     return len(inputs | {name for name in METHODS if not name.startswith("natural")})
 
@@ -60,7 +59,7 @@ _READINGS: Mapping[str, Mapping[str, str]] = {
 
 
 def compare_platforms(published: str, options: Options) -> dict[str, Any]:  # noqa: ARG001 - no options apply
-    """Return a paper's table of platforms with a row for davylamp.
+    """Count what davylamp contains, for a row in a paper's table of platforms.
 
     Args:
         published: "canary_table3" or "aisafety_table10".
@@ -76,7 +75,7 @@ def compare_platforms(published: str, options: Options) -> dict[str, Any]:  # no
 
 
 def print_platforms(result: Mapping[str, Any], console: Console) -> None:
-    """Print the table with a row for davylamp.
+    """Print a paper's table of platforms with a row for davylamp.
 
     Args:
         result: result of `compare_platforms`.

@@ -1,7 +1,7 @@
-"""Runs papers' settings: sizes, models and data by name, comparison with published numbers.
+"""Evaluates the setting of a paper, and compares the results with the published numbers.
 
-Every paper's setting is a preset of the engine. Parts that are not available (weights, images, time) are replaced, and
-the result mentions the replacements. Numbers from different models or data get no verdict.
+Models, images and budgets that are not available or take too long are replaced, and the result lists the replacements.
+If models or data differ from those of the paper, the result has no differences from the published numbers.
 """
 
 import tempfile
@@ -39,13 +39,14 @@ REDUCED = "other budget"
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a reproduction.
+    """Size of a reproduction, which determines how long it takes.
 
     Args:
-        models: names for `load_model`, or from `DIGITS`.
-        images: largest number of images. None for all.
-        limits: largest value of each canonical parameter, for attacks that support it.
-        queries: largest number of forward plus backward passes per image. None for the paper's number.
+        models: names of the models to evaluate.
+        images: number of images to use. None for all.
+        limits: largest value of a canonical parameter, by name, such as {"steps": 10}. Larger values are reduced to
+            this value.
+        queries: largest number of forward and backward passes for an image. None for the number of the paper.
     """
 
     models: tuple[str, ...]
@@ -56,19 +57,20 @@ class Size:
 
 @dataclass(frozen=True)
 class Setting:
-    """A paper's evaluation, with sizes that take minutes.
+    """The evaluation of a paper, with smaller sizes that take minutes.
 
     Args:
-        config: the paper's attacks, parameters and number of images.
-        default: size without options, at most 10 minutes on 2 cores.
-        quick: size with --quick, at most 1 minute.
+        config: attacks, parameters and number of images of the paper.
+        default: size without options, which takes at most 10 minutes on 2 cores.
+        quick: size with --quick, which takes at most 1 minute.
         data: name of the data.
-        same: parts that are identical to the paper's, "models" or "data". The others are labelled as different.
-        data_set: data set of the published rows, if a line does not state it, such as "ImageNet". "" if unknown.
-        papers: names of the paper's models.
-        recognise: returns the paper's model that an evaluated model is or replaces, by its name.
-        aliases: further names of the paper's models.
-        surrogate: the paper's model on which transferred examples are made. "" if there are none.
+        same: whether the models ("models") or the data ("data") are identical to those of the paper. Results of other
+            models or data are labelled as not comparable.
+        data_set: data set of the published numbers, such as "ImageNet". "" if unknown, or if each line has its own.
+        papers: the paper's names of all its models.
+        recognise: function that returns the paper's model for the name of an evaluated model.
+        aliases: the paper's name of a model, by a further name of the model.
+        surrogate: the paper's name of the surrogate on which transferred examples are made. "" if there is none.
     """
 
     config: Config
@@ -85,7 +87,18 @@ class Setting:
 
 @dataclass(frozen=True)
 class SettingRun:
-    """Finished evaluation: results folder, plan, models and time."""
+    """A finished evaluation of a paper's setting.
+
+    Args:
+        folder: results folder.
+        plan: plan of the evaluation.
+        models: evaluated classifiers, by name.
+        reduced: limits of the size, in words. "" if the evaluation has the size of the paper.
+        failed: notes on failed and omitted runs.
+        start: start of the evaluation (`time.monotonic`).
+        pairing: the corresponding models and data set of the paper.
+        data_set: data set of the published numbers. "" if unknown.
+    """
 
     folder: Path
     plan: Plan
@@ -97,20 +110,23 @@ class SettingRun:
     data_set: str = ""
 
     def row_of(self, model: str) -> str:
-        """Return the paper's name of an evaluated model, or "" if it has none."""
+        """Return the paper's name of an evaluated model; "" if it corresponds to no model of the paper."""
         return self.pairing.models.get(model, Counterpart()).row
 
     def title_of(self, model: str) -> str:
-        """Return the paper's name of an evaluated model, or a phrase if it has none."""
+        """Return the paper's name of an evaluated model, or "no model of the paper"."""
         return self.row_of(model) or "no model of the paper"
 
     def labels_of(self, model: str) -> dict[str, str]:
-        """Return the labels of the published rows for an evaluated model. Empty if it has none."""
+        """Return the label "model" of the published rows for an evaluated model.
+
+        Empty if the model corresponds to no model of the paper.
+        """
         row = self.row_of(model)
         return {"model": row} if row else {}
 
     def why_other(self, line: PaperLine) -> str:
-        """Return why a line is not for the paper's model and data, or "" if it is."""
+        """Return the reason why the models or data of a line differ from those of the paper; "" if they do not."""
         row = line.labels.get("model", "") if line.model is not None else None
         return self.pairing.why_other(line.model, row, line.data_set or self.data_set)
 
@@ -123,17 +139,14 @@ class SettingRun:
         left_out: Mapping[str, str],
         notes: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Build the result of a reproduction.
+        """Build the result of a reproduction, as JSON types. Undefined and infinite numbers are None.
 
         Args:
-            table: name or path of the published table, as for `load_published`.
-            lines: computed numbers with the published ones.
-            readings: how each symbol's published formula is interpreted.
-            left_out: published rows without a computed number, with the reasons.
-            notes: additional notes.
-
-        Returns:
-            JSON types only. Undefined and infinite values are None.
+            table: name of the published table, or path of a JSON file (see `load_published`).
+            lines: computed numbers with the published numbers.
+            readings: notes on how a published column was interpreted, by symbol of the metric.
+            left_out: reason why attacks or models of the table are not reproduced, by the paper's name.
+            notes: further notes.
         """
         lines = list(lines)
         made = [plain_line(line, self.why_other(line)) for line in lines]
@@ -160,20 +173,20 @@ class SettingRun:
         }
 
     def read_examples(self, cell: AttackRun) -> Tensor:
-        """Return the adversarial images of a finished run, shape (N, C, H, W). The setting must store them."""
+        """Return the adversarial images of a run, shape (N, C, H, W). The config must set `keep_images`."""
         return read_examples(ResultsStore(self.folder, create=False), cell)
 
 
 def build_rows(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, list[str]]:
-    """Build a table of a results folder with the available symbols.
+    """Build a table of a results folder. Metrics that the folder does not have are omitted.
 
     Args:
         folder: results folder.
-        symbols: symbols of metrics.
-        by: what a row stands for: attacks, models or pairs.
+        symbols: symbols of the metrics.
+        by: what a row stands for: "attacks", "models" or "pairs".
 
     Returns:
-        The table, and a note for each missing symbol and each omission.
+        The table, and notes on omitted metrics and runs.
     """
     outcomes, kept, notes = read_outcomes(folder, choose_symbols(symbols, by)), [], []
     for symbol in symbols:
@@ -191,15 +204,14 @@ def lines_beside(
     columns: Mapping[str, str] | None = None,
     where: Mapping[str, Any] | None = None,
 ) -> list[PaperLine]:
-    """Compare computed rows with published rows, in the order of the published rows.
+    """Compare computed rows with published rows, and return lines in the order of the published rows.
 
     Args:
-        published: name or path of the table, as for `load_published`.
-        rows: computed rows with the labels of their published rows: `attack` if they are about one attack, `model` if
-            one of the paper's models corresponds to the evaluated one. If several published rows match, they are
-            averaged.
-        columns: the paper's column for each symbol, if different.
-        where: additional labels of the published rows.
+        published: name of the published table, or path of a JSON file (see `load_published`).
+        rows: computed rows, each with the labels "attack" and "model" of its published row. Either label may be
+            missing. If several published rows match the labels, their mean is used.
+        columns: name of the published column, by symbol of the metric. Other columns have the name of their metric.
+        where: further labels of the published rows.
     """
     rows, more = list(rows), dict(where or {})
     titles = _titles(rows)
@@ -216,7 +228,10 @@ def lines_beside(
 
 
 def _titles(rows: Sequence[tuple[TableRow, Mapping[str, str]]]) -> list[str]:
-    """Return titles of rows: evaluated model, the paper's attack, and labels that distinguish equal titles."""
+    """Return a title for each row: name of the evaluated model, and the paper's name of the attack.
+
+    If titles are equal, further labels are appended, such as norm and radius.
+    """
     titles = []
     for row, labels in rows:
         attack = labels.get("attack", row.labels.get("implementation"))
@@ -235,7 +250,9 @@ def _titles(rows: Sequence[tuple[TableRow, Mapping[str, str]]]) -> list[str]:
 
 @contextmanager
 def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
-    """Evaluate a setting. The results folder exists until the context ends.
+    """Context manager that evaluates the setting of a paper, and yields the finished evaluation.
+
+    Without the option `out`, the results folder is deleted at the end of the `with` block.
 
     Args:
         setting: setting of a paper.
@@ -270,7 +287,6 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
 
 
 def _pair(setting: Setting, options: Options, models: Sequence[str], data: str) -> Pairing:
-    """Return which of the paper's models and data the evaluated ones correspond to."""
     known = options.data_set or data_set_of(data) or UNKNOWN
     if options.data is None and "data" in setting.same:
         known = setting.data_set or DATA
@@ -281,7 +297,7 @@ def _pair(setting: Setting, options: Options, models: Sequence[str], data: str) 
 
 
 def shrink(config: Config, size: Size) -> Config:
-    """Limit the parameters of every attack, explicit or matched, to the largest values that a size allows."""
+    """Return a config in which the parameters of every attack are at most the limits of a size."""
     return replace(config, attacks=tuple(_shrink(choice, size) for choice in config.attacks))
 
 
@@ -290,7 +306,11 @@ def load_models(
 ) -> Mapping[str, Classifier]:
     """Return classifiers by name.
 
-    Given classifiers are unchanged, `digits:NAME+DEFENCE` is trained now, and "demo:*" is loaded for the data.
+    Args:
+        models: names of models, or classifiers by name, which are returned unchanged. A name "digits:NAME" or
+            "digits:NAME+DEFENCE" is a model of `small_models`, which is trained at the first use.
+        device: device of the models.
+        data: name of the data. A name with `*`, such as "demo:*", is replaced by the models that fit these data.
     """
     if isinstance(models, Mapping):
         return models
@@ -303,7 +323,6 @@ def load_models(
 
 
 def _load_digits_model(name: str) -> Classifier:
-    """Load one of `small_models`, optionally with defences: "digits:standard+jpeg"."""
     training, *defences = name.partition(":")[2].split("+")
     classifier = load_small_model(training)
     for defence in defences:
@@ -321,7 +340,7 @@ def _shrink(choice: AttackChoice, size: Size) -> AttackChoice:
 
 
 def _find_data(data: Data | str) -> tuple[str, Data | None]:
-    """Return the name of the data, and its images unless the engine loads them by name for each model."""
+    """Return the name of the data and the images. The images are None if the engine loads them by the name."""
     if isinstance(data, Data):
         return "given", data
     return data, load_digits_data() if data == "digits" else None

@@ -1,9 +1,10 @@
-"""Undefended and defended CNNs on scikit-learn's digits, for tables with images of CIFAR-10's and SVHN's shape.
+"""Small undefended and defended models of scikit-learn's digits, which replace the CIFAR-10 and SVHN models of papers.
 
-They include standard training, adversarial training with PGD (Madry et al. 2018), TRADES (Zhang et al. 2019, beta 6),
-and methods of single papers. All have the same network, images of 3 x 32 x 32, linf radius 0.1, and the training loop
-of `davylamp harden`. "inception" is a different, undefended network for transfer, with one block of parallel
-convolutions (Szegedy et al. 2015). If run as a program, the module trains the first three.
+All models have the same convolutional network for images of 3 x 32 x 32, and are trained with the loop of `davylamp
+harden` at the linf radius 0.1. The training methods are standard training, PGD (Madry et al. 2018), TRADES (Zhang et
+al. 2019, beta 6), and methods of single papers. The model "inception" is a different, undefended network with one block
+of parallel convolutions (Szegedy et al. 2015), which serves as a surrogate. Run as a program, this module trains the
+models in `TRAININGS`.
 """
 
 import hashlib
@@ -42,24 +43,32 @@ _ASCENT: Mapping[str, Mapping[str, Any]] = {
 
 
 def load_digits_data(count: int | None = None) -> Data:
-    """Return the 397 digits on which no model was trained, as 32 x 32 colour images in [0, 1]."""
+    """Return the digits on which no model was trained, as 397 colour images of 32 x 32 in [0, 1].
+
+    Args:
+        count: number of images to return, from the beginning. None for all.
+    """
     inputs, labels = _digits()
     inputs, labels = inputs[TRAINED_ON:][:count].contiguous(), labels[TRAINED_ON:][:count]
     return Data(inputs, labels, [f"digit_{TRAINED_ON + i}" for i in range(len(labels))])
 
 
 def load_training_inputs() -> Tensor:
-    """Return the images on which every model was trained, shape (1400, 3, 32, 32)."""
+    """Return the images of digits on which the models were trained, shape (1400, 3, 32, 32)."""
     return _digits()[0][:TRAINED_ON].contiguous()
 
 
 def small_models() -> dict[str, Classifier]:
-    """Return all models by name. They are trained now, or read from the cache."""
+    """Return the models in `TRAININGS` by name. Models that are not in the cache are trained."""
     return {name: load_small_model(name) for name in TRAININGS}
 
 
 def load_small_model(name: str) -> Classifier:
-    """Return a small model, or "inception". The first call trains it, which takes seconds. Later calls read a cache."""
+    """Return the small model with a given name. The first call trains the model; later calls read it from a cache.
+
+    Args:
+        name: name in `TRAININGS` or `MORE_TRAININGS`, or "inception".
+    """
     file = _cache() / f"{name}-{_digest()}.pt"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -78,7 +87,7 @@ def load_small_model(name: str) -> Classifier:
 
 
 class _Parallel(nn.Module):
-    """Parallel convolutions of several sizes, with concatenated output channels."""
+    """A block of parallel convolutions of several sizes, whose output channels are concatenated."""
 
     def __init__(self, channels: int, each: int):
         super().__init__()
@@ -87,7 +96,7 @@ class _Parallel(nn.Module):
         self.pooled = nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), nn.Conv2d(channels, each, 1))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the output, shape (N, 4 * each, H, W)."""
+        """Return the concatenated outputs, shape (N, 4 * each, H, W), of an input of shape (N, channels, H, W)."""
         return torch.cat([*(branch(inputs) for branch in self.branches), self.pooled(inputs)], 1)
 
 
@@ -109,7 +118,7 @@ def _digits() -> tuple[Tensor, Tensor]:
 
 
 def _digest() -> str:
-    """Return a hash of this file, the network, the digits, the training and torch, which identifies cached models."""
+    """Return a hash that changes if a cached model could be different: of the code, the digits and torch's version."""
     root = Path(__file__).parents[2]
     parts = (root / "adapters" / "models" / "zoo" / "demo.py", root / "adapters" / "data" / "bundled_images.py")
     files = [Path(__file__), *parts, *sorted((root / "engine" / "training").glob("*.py"))]

@@ -1,4 +1,4 @@
-"""Per-image results of each attack in a challenge, and the accuracy that remains."""
+"""Results of the attacks of a challenge on each image, and the accuracy under these attacks."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,14 @@ BLACK: tuple[Part, ...] = ("transfer", "scores", "decisions")
 
 
 class Accuracy(NamedTuple):
-    """Rate of correct images, with its 95 % interval and the number n of images."""
+    """Proportion of images that a model classifies correctly, with the bounds of its 95 % interval.
+
+    Args:
+        value: the proportion; NaN if unknown.
+        low: lower bound.
+        high: upper bound.
+        n: number of images.
+    """
 
     value: float
     low: float
@@ -38,19 +45,20 @@ class AttackOutcome:
     """Result of one attack of a challenge.
 
     Args:
-        part: kind of attacker.
-        attack: implementation.
-        made_on: model that was attacked.
-        gradients: how gradients pass through a gradient variant of the defence; "" for its default.
-        epsilon: radius.
-        attacked: images that are correct when clean, (n,) bool.
-        fooled: whether each image is fooled, (n,): 0 or 1, or the rate of samples in which it is fooled; 0 for invalid
-            examples.
-        violations: number of images by invalid reason.
-        passes: forward and backward passes, mean over the attacked images.
-        outcome: the run and its record. None if the attack failed.
-        error: reason for the failure, or why all examples are invalid.
-        judged: attacked images with a valid example, (n,) bool. None for all attacked images.
+        part: kind of attacker, described in `PARTS`.
+        attack: implementation, such as "pyautoattack:apgd-ce".
+        made_on: name of the model on which the examples were made. For transfer, the source model.
+        gradients: how gradients pass through the defence, such as "straight-through". "" for the defence's default.
+        epsilon: radius of the attack.
+        attacked: whether each of n images was attacked, because the clean image is classified correctly, (n,) bool.
+        fooled: 1 if the image is fooled, else 0, (n,). For a randomised model, the rate of samples that are fooled. 0
+            for invalid examples.
+        violations: number of images with each invalid reason.
+        passes: number of forward and backward passes per attacked image, on average.
+        outcome: the finished run with its results. None if the attack failed.
+        error: reason why the attack failed, or why all examples are invalid. "" otherwise.
+        judged: whether each image was attacked and has a valid example, (n,) bool. None if this holds for all attacked
+            images.
     """
 
     part: Part
@@ -68,25 +76,25 @@ class AttackOutcome:
 
     @property
     def usable(self) -> np.ndarray:
-        """Images with a valid result, (n,) bool: none if the attack failed."""
+        """Whether each image has a valid result, (n,) bool. All False if the attack failed."""
         if self.outcome is None:
             return np.zeros(len(self.attacked), bool)
         return self.attacked if self.judged is None else self.judged
 
     @property
     def accuracy(self) -> Accuracy:
-        """Rate of images that are correct under this attack."""
+        """Accuracy of the model under this attack."""
         return accuracy_under_attack(self.attacked, self.fooled)
 
     @property
     def title(self) -> str:
-        """Name of the attack, with its gradient variant unless it is the default, or with a transfer's source model."""
+        """Name of the attack with its gradient variant (if not the default) or, for transfer, with the source model."""
         via = f", gradients {self.gradients}" if self.gradients else ""
         return f"{self.attack}{via}" if self.part not in ("transfer",) else f"{self.attack} on {self.made_on}"
 
 
 def outcome_from_record(part: Part, outcome: RunResult, made_on: str, gradients: str = "") -> AttackOutcome:
-    """Convert a finished run to the result of an attack."""
+    """Convert a finished run to an `AttackOutcome`. The arguments are the attributes of the same name."""
     columns, cell = outcome.columns, outcome.cell
     results = outcome.results
     attacked, undecided = results.attacked, results.undecided_robust
@@ -115,29 +123,37 @@ def outcome_from_record(part: Part, outcome: RunResult, made_on: str, gradients:
 def failed_attempt(
     part: Part, choice: tuple[str, float], made_on: str, gradients: str, attacked: np.ndarray, why: str
 ) -> AttackOutcome:
-    """Build the outcome of a failed attack, which fools no image."""
+    """Build the `AttackOutcome` of a failed attack, which fools no image."""
     attack, epsilon = choice
     return AttackOutcome(part, attack, made_on, gradients, epsilon, attacked, np.zeros(len(attacked)), error=why)
 
 
 def accuracy_under_attack(attacked: np.ndarray, fooled: np.ndarray) -> Accuracy:
-    """Compute accuracy under attack, from the images that are correct when clean and those fooled, both (n,)."""
+    """Compute the accuracy under attack, over all n images.
+
+    Args:
+        attacked: whether each clean image is classified correctly, (n,) bool.
+        fooled: fooled rate of each image, in [0, 1], (n,).
+    """
     right = float((attacked * (1 - fooled)).sum())
     return Accuracy(right / len(attacked), *proportion_interval(right, len(attacked)), len(attacked))
 
 
 def accuracy_shown(attempts: Sequence[AttackOutcome], attacked: np.ndarray, fooled: np.ndarray) -> Accuracy:
-    """Compute the accuracy under several attacks; NaN if images were attacked and no attack has a valid result."""
+    """Compute the accuracy under several attacks, as `accuracy_under_attack`.
+
+    The accuracy is NaN if images were attacked and no attack has a valid result.
+    """
     if attacked.any() and not any(attempt.usable.any() for attempt in attempts):
         return Accuracy(np.nan, np.nan, np.nan, len(attacked))
     return accuracy_under_attack(attacked, fooled)
 
 
 def worst_case(attempts: Iterable[AttackOutcome]) -> np.ndarray:
-    """Return the fooled rate of each image under the attack that fools it most, (n,)."""
+    """Return the largest fooled rate of each image over all attacks, (n,)."""
     return np.maximum.reduce([attempt.fooled for attempt in attempts])
 
 
 def by_attacker(attempts: Sequence[AttackOutcome], *parts: Part) -> list[AttackOutcome]:
-    """Return the attempts by these kinds of attackers."""
+    """Return the outcomes whose kind of attacker is one of `parts`."""
     return [attempt for attempt in attempts if attempt.part in parts]

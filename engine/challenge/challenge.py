@@ -1,4 +1,4 @@
-"""The function `challenge`, which evaluates a defended model given by name or as a classifier."""
+"""The function `challenge`, which evaluates a defended model with adaptive attacks."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -40,37 +40,39 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
     loading: LoadOptions = LOADED_HERE,
     say: Say | None = None,
 ) -> ChallengeResult:
-    """Evaluate a defence with adaptive attacks (Carlini et al. 2019; Tramer et al. 2020) into a results folder.
+    """Evaluate a defence with adaptive attacks (Carlini et al. 2019; Tramer et al. 2020), and return the verdict.
 
     The attacks are:
 
-    - APGD on cross-entropy and on two logit-difference ratios, through every gradient variant of the defence (BPDA, and
-      the derivative if a library has one) and through the mean of its samples (EOT);
-    - examples transferred from the undefended model and others;
+    - gradient attacks: APGD on cross-entropy and on two logit-difference ratios. They run through every gradient
+      variant of the defence: treated as the identity (BPDA) and, if a library has one, with its exact derivative. For a
+      randomised defence, they use the mean of several samples (EOT);
+    - examples transferred from the undefended model and other models;
     - score-based and decision-based attacks;
-    - attacks at larger radii, until no image is correct.
+    - gradient attacks at larger radii, until no image is classified correctly.
 
-    The failure indicators of the folder are computed as well. The verdict uses the worst case on each image. An
-    interrupted challenge resumes when the call is repeated.
+    The verdict counts an image as fooled if any attack fools the image, and uses the failure indicators of the results
+    folder. If the challenge is interrupted, call the function again with the same arguments to resume.
 
     Args:
-        model: "MODEL+DEFENCE", any other name, or a classifier.
-        data: name of data, or images and labels.
-        original: undefended model. None for the model's name without its defences, or no comparison if it has none.
-        surrogates: additional models for transfer.
-        out: results folder; its report has a section on the challenge.
-        norm: "linf" or "l2".
-        epsilon: radius. None for the customary one.
+        model: name of the defended model, such as "MODEL+DEFENCE", or a classifier.
+        data: name of the data, or images with labels.
+        original: the undefended model. None removes the defences from the name of the model. If the name has no
+            defences, the model is not compared with an undefended model.
+        surrogates: additional models whose examples are transferred to the defended model.
+        out: results folder. Its report has a section on the challenge.
+        norm: norm of the radius, "linf" or "l2".
+        epsilon: radius. None for the customary radius of the norm and image size.
         limit: number of images to use. None for all.
-        quick: whether to make only a quick trial with 10 images and 10 steps.
-        effort: fields of `ChallengeBudget` to override: steps, candidates, queries, eot, judge_samples.
+        quick: whether to make only a quick trial, with 10 images and 10 steps.
+        effort: fields of `ChallengeBudget` to override, by name, such as {"steps": 100}.
         seed: random seed.
-        device: device of the computation.
+        device: device for models given by name.
         loading: options for loading models by name.
-        say: called with each attack's result when the attack is finished.
+        say: function that is called with the result of each attack, when the attack is finished.
 
     Raises:
-        DavylampError: If a name is unknown, or the model cannot be used on these images.
+        DavylampError: If a name is unknown, or if the model cannot be used on these images.
     """
     chosen = replace(QUICK if quick else ChallengeBudget(), **dict(effort or {}))
     defendant = _defendant(model, original, surrogates, partial(loading.load, device=device))
@@ -124,7 +126,7 @@ def _defendant(
     elif plain:
         known[plain] = load(plain)
     if plain == name:
-        raise InvalidInput(f"expected an undefended model different from the defended one, got {name} for both")
+        raise InvalidInput(f"expected an undefended model that is not the defended model, got {name} as both models")
     others = dict(surrogates) if isinstance(surrogates, Mapping) else dict.fromkeys(surrogates)
     known |= {each: load(each) if made is None else made for each, made in others.items()}
     defended = load(model) if isinstance(model, str) else model

@@ -1,4 +1,4 @@
-"""The result of a challenge, as a dataclass and as JSON, stored in the results folder."""
+"""The result of a challenge: a dataclass, and a JSON document that is stored in the results folder."""
 
 import json
 import math
@@ -25,18 +25,21 @@ _NAMES = ("model", "norm", "epsilon", "verdict", "sentence", "clean", "worst", "
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ChallengeResult:
-    """Result of a challenge.
+    """Result of `challenge`: the verdict on a defended model, and the accuracies that lead to the verdict.
 
     Args:
         model: name of the defended model.
-        original: name of the undefended model; "" without one.
+        original: name of the undefended model; "" if there is none.
         norm: norm of the radii.
         epsilon: radius of the challenge.
-        clean: clean accuracy.
-        worst: worst-case accuracy at that radius; NaN if no attack has a valid result.
-        clean_undefended: clean accuracy of the undefended model. None without one.
-        undefended: worst-case accuracy of the undefended model under gradient attacks.
-        radii: accuracy at that radius and at larger ones; NaN if no attack has a valid result.
+        clean: clean accuracy of the defended model.
+        worst: accuracy of the defended model at radius `epsilon`, where an image counts as wrong if any attack fools
+            the image. NaN if no attack has a valid result.
+        clean_undefended: clean accuracy of the undefended model. None if there is no undefended model.
+        undefended: worst-case accuracy of the undefended model under gradient attacks. None if there is no undefended
+            model, or if no attack on the undefended model has a valid result.
+        radii: worst-case accuracy of the defended model at `epsilon` and at each larger radius, as (radius, accuracy)
+            by ascending radius. NaN if no attack has a valid result at this radius.
         attempts: results of all attacks.
         ruling: the verdict.
         checks: failure indicators of the model and its runs.
@@ -60,7 +63,7 @@ class ChallengeResult:
 
     @property
     def verdict(self) -> str:
-        """One of "falls", "masks", "holds", "unknown", see `docs/challenge.md`."""
+        """The verdict: "falls", "masks", "holds" or "unknown", which `docs/challenge.md` explains."""
         return self.ruling.verdict
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,7 +76,7 @@ class ChallengeResult:
 
 
 def document_of(challenge: ChallengeResult) -> dict[str, Any]:
-    """Convert a challenge to its JSON document."""
+    """Convert the result of a challenge to the JSON document that `davylamp challenge --json` prints."""
     counts: dict[str, int] = {}
     for check in challenge.checks:
         counts[check.state] = counts.get(check.state, 0) + 1
@@ -99,15 +102,17 @@ def document_of(challenge: ChallengeResult) -> dict[str, Any]:
 
 
 def lead_of(document: dict[str, Any]) -> list[str]:
-    """Return notes to print with the verdict: attacks were replaced because there are few classes."""
+    """Return a note to print with the verdict if attacks were replaced because the model has fewer than 4 classes."""
     return [_FEW] if any(each["attack"].endswith(f":{ON_MARGIN}") for each in document["attempts"]) else []
 
 
 def keep_document(folder: str | Path, document: dict[str, Any]) -> None:
-    """Store a challenge in its results folder, replacing an earlier one with the same model, norm and radius.
+    """Store the result of a challenge in its results folder.
+
+    An earlier challenge with the same model, norm and radius is replaced.
 
     Raises:
-        Unavailable: If the disk is full or not writable.
+        Unavailable: If the file cannot be written.
     """
     path = expand_path(folder) / FILE
     with FileLock(f"{path}.lock"):
@@ -116,7 +121,10 @@ def keep_document(folder: str | Path, document: dict[str, Any]) -> None:
 
 
 def read_documents(folder: str | Path) -> list[dict[str, Any]]:
-    """Read the challenges stored in a folder; empty if there are none or the file is damaged."""
+    """Return the challenges that a results folder stores, as JSON documents.
+
+    The list is empty if the folder stores no challenge, or if the file is damaged.
+    """
     path = expand_path(folder) / FILE
     try:
         documents = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Verdict of a challenge: the defence falls, masks gradients, or holds against these attacks."""
+"""Decides the verdict of a challenge: the defence falls, masks gradients, holds, or cannot be judged."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -21,7 +21,13 @@ OF_GRADIENTS = ("gradients", "single-step", "epsilon-growth")  # indicators of g
 
 
 class ChallengeVerdict(NamedTuple):
-    """The verdict, the sentence that explains it, and the signs of gradient masking."""
+    """Verdict of a challenge.
+
+    Args:
+        verdict: "falls", "masks", "holds" or "unknown".
+        sentence: the verdict with its reasons, in words.
+        masking: signs of gradient masking, in words. They are listed with every verdict.
+    """
 
     verdict: Verdict
     sentence: str
@@ -37,27 +43,28 @@ def decide_verdict(
     gone: float | None = None,
     draws: tuple[int, int] | None = None,
 ) -> ChallengeVerdict:
-    """Decide whether the defence falls, masks gradients, holds, or cannot be judged.
+    """Decide whether a defence falls, masks gradients, holds, or cannot be judged.
 
-    The first verdict whose condition holds is returned:
+    The first verdict in this list whose condition is met is returned:
 
-    - "falls": the worst-case accuracy is at most five points above that of the undefended model, or above 0 without an
-      undefended model. This does not apply if there was nothing to defend: the defended model's clean accuracy is also
-      within these five points, and the attacks lower it by no more than five points.
-    - "masks": there is a sign of gradient masking, so robustness on the remaining images was not shown.
-    - "unknown": a kind of attacker has no result, there are too few images or samples, there was nothing to defend, or
-      too many images have no valid result.
-    - "holds": none of the above. It refers to these attacks only.
+    - "falls": the worst-case accuracy is at most five percentage points above the worst-case accuracy of the undefended
+      model. Without an undefended model, it is at most 5 %. This verdict is not given if the attacks hardly change
+      anything: the clean accuracy of the defended model is within the same limit, and the attacks lower the accuracy of
+      the defended model by at most five points.
+    - "masks": there is a sign of gradient masking, so the robustness of the remaining images was not shown.
+    - "unknown": a kind of attacker has no result, there are too few images or samples, the attacks hardly change
+      anything, or too many images have no valid result.
+    - "holds": no other verdict applies. The verdict is only about the attacks of this challenge.
 
     Args:
-        clean: clean accuracy.
-        worst: worst-case accuracy at the radius of the challenge.
-        undefended: worst-case accuracy of the undefended model. None without one.
-        attempts: results of all attacks, including those at larger radii.
-        checks: failure indicators of the model.
-        gone: smallest radius at which no image is correct. None if images are correct at every radius.
-        draws: for a randomised model, the numbers of samples that judge an example and that the attacks see; None for a
-            deterministic model.
+        clean: clean accuracy of the defended model.
+        worst: worst-case accuracy of the defended model at the radius of the challenge.
+        undefended: worst-case accuracy of the undefended model. None if there is no undefended model.
+        attempts: results of all attacks on the defended model, including attacks at larger radii.
+        checks: failure indicators of the defended model.
+        gone: smallest radius at which no image is classified correctly. None if some image is correct at every radius.
+        draws: for a randomised model, two numbers of samples: on how many samples an example is judged, and how many
+            samples an attack averages. None for a deterministic model.
     """
     reasons = tuple(gradient_masking_signs(attempts, checks))
     beside = "" if undefended is None else f", compared with {share_text(undefended)} for the undefended model"
@@ -94,11 +101,12 @@ def decide_verdict(
 
 
 def missing_evidence(attempts: Sequence[AttackOutcome], draws: tuple[int, int] | None = None) -> list[str]:
-    """Return the reasons why a defence cannot be judged: kinds of attackers without a result, and too few samples.
+    """Return the reasons why a defence cannot be judged, in words: attackers without a result, and too few samples.
 
     Args:
-        attempts: results of all attacks. Gradient attacks are examined for each gradient variant.
-        draws: see `decide_verdict`.
+        attempts: results of all attacks. Gradient attacks need a result for each gradient variant of the defence.
+        draws: for a randomised model, two numbers of samples: on how many samples an example is judged, and how many
+            samples an attack averages. None for a deterministic model.
     """
     kinds: dict[tuple[Part, str], list[AttackOutcome]] = {}
     for attempt in attempts:
@@ -118,23 +126,27 @@ def missing_evidence(attempts: Sequence[AttackOutcome], draws: tuple[int, int] |
     judging, seen = draws or (FEWEST_DRAWS, 2)
     if judging < FEWEST_DRAWS:
         lines.append(
-            f"its samples differ, but each example was judged on {judging} only; use --judge-samples {FEWEST_DRAWS} "
-            "or more"
+            f"the model is random, but each example was judged on only {judging} samples; use --judge-samples "
+            f"{FEWEST_DRAWS} or more"
         )
     if seen < 2:
-        lines.append("the model is random, but the attacks saw single samples; use --eot 10")
+        lines.append("the model is random, but the attacks used a single sample for each query; use --eot 10")
     return lines
 
 
 def _unproved(attempts: Sequence[AttackOutcome]) -> int:
-    """Count the images that no attack fools and for which no gradient attack has a valid result."""
+    """Return the number of images that no attack fools and on which no gradient attack has a valid result."""
     proved = np.logical_or.reduce([attempt.usable for attempt in by_attacker(attempts, *WHITE)] or [[False]])
     standing = attempts[0].attacked & (worst_case(attempts) < 0.5)
     return int((standing & ~proved).sum())
 
 
 def gradient_masking_signs(attempts: Sequence[AttackOutcome], checks: Sequence[Finding]) -> list[str]:
-    """Return signs that gradients are misleading (Carlini et al. 2019; Athalye et al. 2018)."""
+    """Return the signs of gradient masking in the results of a challenge, in words.
+
+    The signs are those of Carlini et al. 2019 and Athalye et al. 2018, such as missing gradients, or a black-box attack
+    that fools images which no gradient attack fools.
+    """
     white = [attempt for attempt in by_attacker(attempts, *WHITE) if _counts(attempt)]
     named = [attempt for attempt in by_attacker(white, "white-box") if not attempt.gradients]
     adapted = [each for each in by_attacker(white, "white-box") if each.gradients not in ("", OF_PROBABILITIES)]
@@ -151,12 +163,12 @@ def gradient_masking_signs(attempts: Sequence[AttackOutcome], checks: Sequence[F
 
 
 def share_text(share: Accuracy) -> str:
-    """Format a rate with its interval: "12.5% [3.5, 29.0] of 32"."""
+    """Format an accuracy with its interval and number of images, such as "12.5% [3.5, 29.0] of 32"."""
     return f"{share.value:.1%} [{100 * share.low:.1f}, {100 * share.high:.1f}] of {share.n}"
 
 
 def _counts(attempt: AttackOutcome) -> bool:
-    """Whether a gradient attack has a valid result, or reports that there are no gradients."""
+    """Return whether a gradient attack has a valid result, or found that gradients are zero or not finite."""
     return bool(attempt.usable.any()) or (attempt.outcome is not None and any(map(attempt.violations.get, _LACKING)))
 
 
@@ -169,7 +181,11 @@ def _no_gradients(named: Sequence[AttackOutcome]) -> list[str]:
 
 
 def _beaten(attempts: Sequence[AttackOutcome], rivals: Sequence[AttackOutcome], text: str) -> list[str]:
-    """Describe the rival attack that fools most of the images that `attempts` miss, if a sign test is significant."""
+    """Describe the rival attack that fools most of the images that no attack of `attempts` fools.
+
+    Returns:
+        One sentence. [] if no rival fools significantly more images than `attempts` (sign test, Bonferroni).
+    """
     if not rivals:
         return []
     reached = worst_case(attempts) >= 0.5
@@ -183,7 +199,13 @@ def _beaten(attempts: Sequence[AttackOutcome], rivals: Sequence[AttackOutcome], 
 
 
 def _unreachable(larger: Sequence[AttackOutcome]) -> list[str]:
-    """Describe images still correct at the largest radius, at which every image could be made uniformly grey."""
+    """Describe the accuracy at the largest radius if it is significantly above 1 %.
+
+    At this radius every image can be made uniformly grey, so an attack that works leaves no image correct.
+
+    Returns:
+        One sentence, or [] if there is nothing to report.
+    """
     done = [attempt for attempt in larger if attempt.usable.any()]
     if not done:
         return []
@@ -199,11 +221,14 @@ def _unreachable(larger: Sequence[AttackOutcome]) -> list[str]:
 def cumulative_accuracy(
     larger: Sequence[AttackOutcome], attacked: np.ndarray, fooled: np.ndarray
 ) -> list[tuple[float, Accuracy]]:
-    """Return the accuracy under all attacks up to each radius, by ascending radius; NaN without valid results.
+    """Return the accuracy at each larger radius, as (radius, accuracy) by ascending radius.
+
+    An image that is fooled at a smaller radius counts as fooled at every larger radius. The accuracy is NaN if no
+    attack at this radius has a valid result.
 
     Args:
         larger: results of the attacks at larger radii.
-        attacked: images that are correct when clean, (n,) bool.
+        attacked: whether each clean image is classified correctly, (n,) bool.
         fooled: fooled rate of each image at the radius of the challenge, (n,).
     """
     curve, so_far = [], fooled

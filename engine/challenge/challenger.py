@@ -1,4 +1,4 @@
-"""Plans and runs all attacks of a challenge, and reads their results."""
+"""Plans and runs all attacks of a challenge, and collects their results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,15 +55,15 @@ Say = Callable[[AttackOutcome], object]
 
 @dataclass(frozen=True)
 class ChallengedModel:
-    """The defended model and the attacker's other models.
+    """The defended model of a challenge, and the other models on which examples are made.
 
     Args:
         name: name of the defended model.
-        model: defended model.
-        original: name of the undefended model; "" without one.
-        stand_ins: how gradients pass through the defence, by the name of each gradient variant.
-        models: undefended model, gradient variants and surrogates, by name.
-        surrogates: names of the other models for transfer.
+        model: the defended model.
+        original: name of the undefended model; "" if there is none.
+        stand_ins: how gradients pass through the defence in each gradient variant, by the variant's model name.
+        models: the undefended model, the gradient variants and the surrogates, by name.
+        surrogates: names of the models whose examples are transferred, without the undefended model.
     """
 
     name: str
@@ -75,18 +75,20 @@ class ChallengedModel:
 
 
 class ChallengeRunner:
-    """Runs the attacks on one defended model into a results folder, from which an interrupted challenge resumes.
+    """Runs the attacks of a challenge on one defended model.
+
+    Runs are stored in a results folder. If a challenge is interrupted, finished runs are not repeated.
 
     Args:
-        defendant: the defended model and the other models.
+        defendant: the defended model and the other models of the challenge.
         data: images and labels.
-        data_name: name of the data in records.
+        data_name: name of the data in the results folder.
         folder: results folder.
-        norm: "linf" or "l2".
+        norm: norm of the radius, "linf" or "l2".
         epsilon: radius.
-        effort: budget of the attacks.
+        effort: budget of the attacks. For a deterministic model, `eot` is set to 1.
         seed: random seed.
-        say: called with each attack's result when the attack is finished.
+        say: function that is called with the result of each attack, when the attack is finished.
     """
 
     def __init__(  # noqa: PLR0913 - what is attacked by position, the choices by keyword
@@ -114,10 +116,10 @@ class ChallengeRunner:
         self._right: dict[str, np.ndarray] = {}
 
     def run(self) -> ChallengeResult:
-        """Run all attacks in order, and decide the verdict.
+        """Run all attacks in order, and return the result of the challenge with its verdict.
 
         Raises:
-            DavylampError: If the model cannot be used on these images, or no attack gave a result.
+            DavylampError: If the model cannot be used on these images, or if no attack gave a result.
             Unsupported: If the model has no gradients, so that adaptive attacks are impossible.
         """
         self._check_gradients()
@@ -156,11 +158,10 @@ class ChallengeRunner:
             gives = "labels only" if model.outputs == "labels" else "no gradients"
             raise Unsupported(
                 f"adaptive attacks need a model with gradients, but {self.defendant.name} returns "
-                f"{gives}: evaluate it with decision-based attacks, or with `surrogate`"
+                f"{gives}; evaluate it with decision-based attacks, or with `surrogate`"
             )
 
     def _check_classes(self) -> None:
-        """Raise InvalidInput unless every model has as many classes as the defended one."""
         for name, model in self.defendant.models.items():
             classes = model.predict_logits(self.data.inputs[:1].to(model.device)).shape[1]
             if classes != self._classes:
@@ -169,18 +170,25 @@ class ChallengeRunner:
 
     @property
     def _best_attempt(self) -> AttackOutcome:
-        """The gradient attack that fools most images, over all gradient variants."""
+        """Result of the gradient attack that fools the most images, over all gradient variants of the defence."""
         made = by_attacker(self.attempts, "white-box")
         return min(made, key=lambda attempt: (not attempt.usable.any(), attempt.accuracy.value))
 
     def _averaging_probabilities(self, name: str) -> str:
-        """Add a variant of a randomised model that averages probabilities over samples, and return its name."""
+        """Add a variant of a randomised model whose probabilities are averaged over samples (EOT).
+
+        Returns:
+            Name of the variant.
+        """
         twin = f"{name} (probabilities)"
         self.models[twin], self.ways[twin] = with_probability_mean(self.models[name], twin), OF_PROBABILITIES
         return twin
 
     def _widen(self, best: AttackOutcome) -> None:
-        """Repeat the best attack at larger radii, until no image is correct or every image can be made grey."""
+        """Run the best attack again at twice the radius, and so on.
+
+        The last radius is the one at which no image is correct, or at which every image can be made grey.
+        """
         epsilon, fooled = self.epsilon, worst_case(by_attacker(self.attempts, *WHITE, *BLACK))
         right = self._right_when_clean(self.defendant.name)
         while epsilon < self.largest and accuracy_under_attack(right, fooled).value > 0:
@@ -192,7 +200,11 @@ class ChallengeRunner:
                 fooled = np.maximum(fooled, attempt.fooled)
 
     def _attack(self, part: Part, choices: Sequence[AttackChoice], made_on: str) -> list[AttackOutcome]:
-        """Attack `made_on` and judge the examples on the defended model (for "undefended", on `made_on`)."""
+        """Run attacks on one model, and judge their examples.
+
+        Returns:
+            The result of each attack.
+        """
         if not choices:
             return []
         judged_on = made_on if part == "undefended" else self.defendant.name
@@ -247,7 +259,7 @@ class ChallengeRunner:
         return made + self._left_out(part, plan, made_on, way)
 
     def _left_out(self, part: Part, plan: Plan, made_on: str, way: str) -> list[AttackOutcome]:
-        """Return a failed attempt for each attack that has no run in the plan."""
+        """Return the result of each attack without a run in the plan, as a failed attack with the reason."""
         planned = {place for places in plan.choices.values() for place in places}
         gone = [choice for place, choice in enumerate(plan.config.attacks) if place not in planned]
         if not gone:
@@ -262,7 +274,7 @@ class ChallengeRunner:
         return read_outcomes(self.store.folder)
 
     def _right_when_clean(self, name: str) -> np.ndarray:
-        """Return the images that a model classifies correctly when clean, (n,) bool. Only these are attacked."""
+        """Return whether a model classifies each clean image correctly, (n,) bool. Wrong images are not attacked."""
         if name not in self._right:
             model = self.models[name]
             labels = self.data.labels.to(model.device)
@@ -309,10 +321,11 @@ class ChallengeRunner:
         )
 
     def _fooled(self, attempts: Sequence[AttackOutcome], attacked: np.ndarray) -> np.ndarray:
-        """Return the fooled rate of each `attacked` image under the attack that fools it most, (n,).
+        """Return the largest fooled rate of each image over all attacks, (n,).
 
-        For a randomised model, new samples judge the examples of the attack that was best on each image, because the
-        largest of several rates is biased upwards. If one attack alone has a higher mean rate, its rates are returned.
+        For a randomised model, the largest of several estimated rates would be biased upwards. Therefore the best
+        example of each image is judged again on new samples. If a single attack has a larger mean rate than these new
+        rates, the rates of this attack are returned.
         """
         fooled, model = worst_case(attempts), self.defendant.model
         done = [attempt for attempt in attempts if attempt.outcome is not None]

@@ -1,4 +1,4 @@
-"""Gradient variants of a defence, for an attacker who knows the defence."""
+"""Gradient variants of a defence: the same defended model with other gradients, for attackers who know the defence."""
 
 from torch import nn
 
@@ -12,7 +12,7 @@ OF_PROBABILITIES = "of the mean probability"
 
 
 def split_original(model: str) -> tuple[str, tuple[str, ...]]:
-    """Split a model name into the undefended model and the names of its defences, from left to right."""
+    """Split a name "MODEL+DEFENCE+..." into the name of the undefended model and the names of its defences."""
     parts: list[str] = []
     while True:
         head, _, last = model.rpartition("+")
@@ -29,7 +29,12 @@ def gradient_variants(model: str) -> dict[str, str]:
     purifier with a single step, because that of a long loop can vanish.
 
     Args:
-        model: MODEL+DEFENCE; parts that are not named defences are unchanged.
+        model: name of the defended model, MODEL+DEFENCE. Parts that are not defences of the catalogue, such as files,
+            stay unchanged in the variants.
+
+    Returns:
+        How gradients pass through the defence, by the name of the variant. "straight-through" treats every defence as
+        the identity (BPDA, Athalye et al. 2018). "exact" uses a library's differentiable version of the same defence.
     """
     original, parts = split_original(model)
     named = {model: ""} | {_join(original, [_with(part, None) for part in parts]): ""}
@@ -40,15 +45,14 @@ def gradient_variants(model: str) -> dict[str, str]:
 
 
 def with_probability_mean(model: Classifier, name: str) -> Classifier:
-    """Return a randomised model that outputs probabilities as logits, so that EOT averages probabilities.
+    """Return a variant of a randomised model whose outputs are probabilities instead of logits.
 
-    In a mean of logits, a few samples with large margins can hide that most samples are fooled. A mean of probabilities
-    is close to the rate of fooled samples. Because the outputs are not logarithms, the cross-entropy is nearly linear
-    in them.
+    Attacks with EOT then average probabilities over the samples. A mean of logits can hide that most samples are
+    fooled, if a few samples have large margins. A mean of probabilities is close to the rate of fooled samples.
 
     Args:
-        model: randomised classifier.
-        name: name in records.
+        model: the randomised classifier.
+        name: name of the variant in the results folder.
     """
     sizes = {word: getattr(model, word) for word in ("resize", "crop", "interpolation")}
     twin = Classifier(nn.Sequential(model, nn.Softmax(1)), name=name, random=model.random, **sizes)

@@ -1,4 +1,4 @@
-"""Detects test-time optimisation: a model that calls autograd inside its forward pass."""
+"""Detects models with test-time optimisation, which call autograd inside their forward pass."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,12 +19,13 @@ _BACKWARD = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
 
 
 class InnerPasses(NamedTuple):
-    """Cost of one query of a model, and whether its gradients include those of an optimisation in its forward pass.
+    """Number of passes that a model makes inside one query.
 
     Args:
-        forwards: largest number of calls of one layer with parameters; at least 1.
-        backwards: number of calls of autograd.
-        differentiated: whether the gradient of the output includes the derivative of these calls. None if unknown.
+        forwards: number of forward passes, at least 1: the largest number of calls of a layer with parameters.
+        backwards: number of backward passes inside the forward pass, which are calls of autograd.
+        differentiated: whether the gradient of the output includes the derivative of these backward passes. None if
+            unknown.
     """
 
     forwards: int
@@ -33,7 +34,7 @@ class InnerPasses(NamedTuple):
 
 
 class _CountBackward(TorchFunctionMode):
-    """Counts the calls of autograd. With `cut`, their results are constants for later derivatives."""
+    """Context that counts calls of autograd."""
 
     def __init__(self, *, cut: bool):
         super().__init__()
@@ -52,7 +53,9 @@ class _CountBackward(TorchFunctionMode):
 
 
 def count_inner_passes(model: Classifier, image: Tensor) -> InnerPasses:
-    """Count the passes that one query costs, by one query; by a second if it differentiates inner gradients.
+    """Count the passes that a model makes inside one query.
+
+    The model is queried once. If the model calls autograd with `create_graph`, it is queried a second time.
 
     Args:
         model: classifier with gradients.
@@ -72,17 +75,22 @@ def count_inner_passes(model: Classifier, image: Tensor) -> InnerPasses:
 
 
 def optimisation_note(model: Classifier, image: Tensor) -> list[str]:
-    """Return a note if the model optimises in its forward pass, or fails; arguments as for `count_inner_passes`.
+    """Return a note if a model optimises in its forward pass, or if its passes could not be counted.
+
+    Returns:
+        One note, or [] for a model without test-time optimisation.
 
     Raises:
-        ModelFailed: if the model's process returns no numbers.
+        ModelFailed: if the model runs in a separate process, and this process returns an invalid result.
     """
     try:
         counted = call_where_layers_are(model, count_inner_passes, image)
     except ModelFailed as failure:  # as it may fail under an attack
-        return [f"{model.name}: the passes inside its forward pass were not counted ({one_line(failure)})"]
+        return [f"{model.name}: could not count the passes that one query costs ({one_line(failure)})"]
     if not isinstance(counted, (list, tuple)) or len(counted) != 3 or {type(each) for each in counted[:2]} != {int}:
-        raise ModelFailed(f"expected the process of {model.name} to count its passes, got {type(counted).__name__}")
+        raise ModelFailed(
+            f"expected two numbers of passes from the process of {model.name}, got {type(counted).__name__}"
+        )
     inner = InnerPasses(*counted)
     if not inner.backwards:
         return []
@@ -97,7 +105,12 @@ def optimisation_note(model: Classifier, image: Tensor) -> list[str]:
 
 
 def _query(model: Classifier, image: Tensor, *, cut: bool) -> tuple[Tensor, int, _CountBackward]:
-    """Query once; return the gradient of a mean over the logits, the passes, and the counter of autograd's calls."""
+    """Query a model once.
+
+    Returns:
+        Gradient of a weighted sum of the logits, shape (1, C, H, W). Number of forward passes. Counter of the calls of
+        autograd.
+    """
     calls: Counter[nn.Module] = Counter()
     without = Classifier, torch.jit.ScriptModule  # classifiers may call themselves; the others accept no hooks
     layers = [

@@ -1,4 +1,4 @@
-"""Robust accuracy of one model under an ensemble, in which each attack gets the images not yet fooled."""
+"""Robust accuracy of one model under an ensemble of attacks. Each attack runs on the images that are not fooled yet."""
 
 import math
 import tempfile
@@ -45,26 +45,31 @@ _CHANCE = 0.002  # rate of images that Square may fool beyond the gradient attac
 
 @contextmanager
 def no_progress(_plan: Plan) -> Iterator[None]:
-    """Show no progress."""
+    """Context manager for `measure_robust_accuracy` that shows no progress."""
     yield None
 
 
 class Ensemble(NamedTuple):
-    """Attacks in order, cheap ones first, and the name of the ensemble."""
+    """An ensemble of attacks.
+
+    Args:
+        title: name of the ensemble, such as "AutoAttack standard".
+        attacks: the attacks, in the order in which they run: cheap attacks first.
+    """
 
     title: str
     attacks: tuple[AttackChoice, ...]
 
 
 class EnsembleStep(NamedTuple):
-    """Result of one attack of the ensemble.
+    """Result of one attack of an ensemble.
 
     Args:
         attack: implementation, such as "pyautoattack:apgd-ce".
-        attacked: number of attacked images: those that no earlier attack fooled. For a randomised model, those that
-            some sample still classified correctly.
-        fooled: number of images that the attack's examples fool. For a randomised model, in at least half of the
-            samples.
+        attacked: number of attacked images, which no earlier attack fooled. For a randomised model, an image is also
+            attacked if at least one sample was still classified correctly.
+        fooled: number of images that the attack fooled. For a randomised model, an image counts if at least half of the
+            samples are fooled.
     """
 
     attack: str
@@ -77,13 +82,13 @@ class EnsembleStep(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class RobustAccuracy:
-    """Clean accuracy of a model, and worst-case accuracy under the ensemble.
+    """Clean accuracy of a model, and its robust accuracy under an ensemble of attacks.
 
     Args:
         model: name of the model.
         norm: norm of the threat model.
         epsilon: radius, for pixels in [0, 1].
-        ensemble: name of the ensemble, followed by "without ..." and the attacks that the model does not allow.
+        ensemble: name of the ensemble. If attacks cannot run on the model, "without ..." and their names follow.
         clean: accuracy on clean images, with a 95 % interval and the number of images.
         robust: accuracy under attack, over the same images. Invalid results count as not robust, and as robust in the
             upper bound of the interval unless the model is at fault. NaN for a model that is random but not declared
@@ -110,7 +115,7 @@ class RobustAccuracy:
 
     @property
     def sentence(self) -> str:
-        """Robust and clean accuracy with their intervals, in one line."""
+        """One line of text with robust and clean accuracy, their intervals, the number of images and the ensemble."""
         images = f"{self.robust.n} image{'' if self.robust.n == 1 else 's'}"
         threat = f"{self.norm} {format_radius(self.norm, self.epsilon)}"
         if math.isnan(self.robust.value):
@@ -138,7 +143,7 @@ class RobustAccuracy:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each attack: `attack`, `attacked`, `fooled`."""
+        """Return a data frame with a row for each attack. The columns are the fields of `EnsembleStep`."""
         return pd.DataFrame(self.steps, columns=EnsembleStep._fields)
 
     def __repr__(self) -> str:
@@ -152,17 +157,20 @@ class RobustAccuracy:
 
 
 def standard_ensemble(norm: str, epsilon: float, classes: int, *, is_random: bool = False) -> Ensemble:
-    """Return AutoAttack, or the same attacks on the plain margin of the logits if there are too few classes.
+    """Return the attacks of AutoAttack or, for a model with few classes, similar attacks.
+
+    AutoAttack needs four classes, because APGD-DLR and the targeted attacks use a ratio of logit differences. With
+    fewer classes, APGD on the plain margin of the logits and untargeted FAB are used instead.
 
     Args:
-        norm: "linf" or "l2".
+        norm: norm of the threat model, "linf" or "l2".
         epsilon: radius.
-        classes: number of classes. APGD on the logit-difference ratio and its targeted form need four.
-        is_random: whether the model is randomised. AutoAttack's rand version has only the two forms of APGD.
+        classes: number of classes of the model.
+        is_random: whether the model is randomised. AutoAttack's "rand" version then replaces its "standard" version.
 
     Raises:
-        InvalidInput: If the norm is neither linf nor l2.
-        Unsupported: If no installed library has one of the attacks.
+        InvalidInput: If the norm is neither "linf" nor "l2".
+        Unsupported: If no installed library implements one of the attacks.
     """
     few = classes < ENOUGH
     aimed = {"steps": STEPS, "candidates": min(CANDIDATES, classes)}
@@ -195,25 +203,29 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
     until: Question | None = None,
     progress: Callable[[Plan], AbstractContextManager[Progress | None]] = no_progress,
 ) -> RobustAccuracy:
-    """Measure the accuracy of a model under the standard ensemble, in the worst case on each image.
+    """Measure the robust accuracy of a model under the standard ensemble (`standard_ensemble`).
+
+    An image counts as robust if no attack of the ensemble fools the image.
 
     Args:
-        model: name, or a classifier.
-        data: name, or images and labels.
-        norm: "linf" or "l2".
-        epsilon: radius, for pixels in [0, 1]. None for the customary one.
+        model: name of the model, or a classifier.
+        data: name of the data, or images with labels.
+        norm: norm of the threat model, "linf" or "l2".
+        epsilon: radius, for pixels in [0, 1]. None for the customary radius of the norm and image size.
         limit: number of images to use. None for all.
-        batch_size: images per call of a library.
+        batch_size: number of images per call of a library. None for the default.
         seed: random seed.
         device: device of a model given by name.
-        out: results folder, from which an interrupted call resumes. None to store nothing.
+        out: results folder. An interrupted call with the same folder resumes. None stores no results.
         loading: options for loading models by name.
-        until: draw the images in random order and stop once this is decided.
-        progress: context manager that yields, for a plan, the progress callback of `evaluate`.
+        until: question to decide. Images are evaluated in random order until the question is decided. None evaluates
+            all images.
+        progress: function that is called with the plan, and returns a context manager. The context manager yields the
+            progress callback of `evaluate`, or None.
 
     Raises:
         AttackFailed: If the attacks could not be run.
-        DavylampError: If a name is unknown, or the model cannot be used on these images.
+        DavylampError: If a name is unknown, or if the model cannot be used on these images.
     """
     check_norm(norm)
     classifier = loading.load(model, device=device) if isinstance(model, str) else model
@@ -270,7 +282,7 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
 
 
 class _Measured(NamedTuple):
-    """Results of the ensemble."""
+    """Results of `_measure`, from which `measure_robust_accuracy` builds a `RobustAccuracy`."""
 
     outcome: RunResult
     clean: Estimate
@@ -313,7 +325,9 @@ def _measure(
     (cell,) = plan.cells
     outcome = next((each for each in outcomes.done if each.cell.key == cell.key), None)
     if outcome is None:
-        raise InvalidInput(f"{folder} contains results of {name} on more images; choose a different folder")
+        raise InvalidInput(
+            f"{folder} already contains results of {name} on a larger number of images; choose a different folder"
+        )
     outcomes = replace(outcomes, done=(outcome,), failed=())
     (row,) = build_table(outcomes, by="models", metrics=["CA", "RA"], bootstrap=1).rows
     unsteady = tuple(list_unsteady(store, plan.subjects, plan.cells))
@@ -334,7 +348,12 @@ def _measure(
 
 
 def steps_of(outcome: RunResult) -> tuple[EnsembleStep, ...]:
-    """Return the results of each attack in a worst case, or of the only attack that can run on the model."""
+    """Return the result of each attack of an ensemble.
+
+    Args:
+        outcome: the finished run of the ensemble. If only one attack of the ensemble can run on the model, the run of
+            this attack.
+    """
     if "tried" not in outcome.columns:
         results, success = outcome.results, outcome.columns["success"]
         return (EnsembleStep(outcome.cell.attack, int(results.attacked.sum()), int(success.sum())),)
@@ -372,7 +391,8 @@ def _doubts(outcome: RunResult, steps: Iterable[EnsembleStep]) -> list[str]:
     others = list(dict.fromkeys(member.row.library for member in members.values() if member.row.library != _AUTHORS))
     if others:
         lines.append(
-            f"used {', '.join(others)} instead of the authors' code; to use that, run: pip install davylamp[{_AUTHORS}]"
+            f"used {', '.join(others)} instead of AutoAttack's own code; to use AutoAttack's code, run: "
+            f"pip install davylamp[{_AUTHORS}]"
         )
     return lines
 

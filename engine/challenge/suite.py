@@ -1,4 +1,4 @@
-"""Attacks of a challenge and their budgets, after Carlini et al. 2019 and Tramer et al. 2020."""
+"""Chooses the attacks of a challenge and their budgets, after Carlini et al. 2019 and Tramer et al. 2020."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,13 +19,14 @@ _ORDER = ("pyautoattack", "foolbox", "torchattacks", "adv-lib", "davylamp", "art
 
 @dataclass(frozen=True)
 class ChallengeBudget:
-    """Budget of the attacks on each image.
+    """Budget of the attacks of a challenge, for each image.
 
     Args:
-        steps: iterations of the gradient attacks.
-        candidates: number of most likely classes that the targeted attack considers, including the label.
-        queries: queries of each black-box attack.
-        eot: number of samples of a randomised model whose mean every attack sees.
+        steps: number of iterations of the gradient attacks.
+        candidates: number of the most likely classes, including the label, from which the targeted attack takes its
+            target classes.
+        queries: number of queries of each black-box attack.
+        eot: number of samples of a randomised model that are averaged for each query of an attack.
         judge_samples: number of samples of a randomised model on which each example is judged.
     """
 
@@ -43,9 +44,10 @@ QUICK_IMAGES = 10
 def gradient_attacks(
     norm: str, epsilon: float, effort: ChallengeBudget, classes: int, *, is_random: bool = False
 ) -> tuple[AttackChoice, ...]:
-    """Return APGD on cross-entropy and on the logit-difference ratio, or on the plain margin below four classes.
+    """Return the untargeted gradient attacks: APGD on cross-entropy, and APGD on the logit-difference ratio (DLR).
 
-    For a randomised model, PGD is added, because APGD may keep an example that fooled only a few samples.
+    For a model with fewer than four classes, APGD on the plain margin replaces APGD on DLR. For a randomised model, PGD
+    is added, because APGD may return an example that fooled only a few samples.
     """
     names = ("apgd-ce", "apgd-dlr" if classes >= ENOUGH else ON_MARGIN)
     attacks = tuple(choose_row(name, norm, epsilon, {"steps": effort.steps}) for name in names)
@@ -56,9 +58,9 @@ def gradient_attacks(
 
 
 def targeted_attacks(norm: str, epsilon: float, effort: ChallengeBudget, classes: int) -> tuple[AttackChoice, ...]:
-    """Return APGD on the targeted logit-difference ratio, or FAB below four classes.
+    """Return the targeted attack: APGD on the targeted logit-difference ratio, for the most likely other classes.
 
-    The targets are the most likely other classes.
+    For a model with fewer than four classes, FAB is returned instead.
     """
     if classes < ENOUGH:
         return (choose_row("fab", norm, epsilon, {"steps": effort.steps}),)
@@ -67,7 +69,7 @@ def targeted_attacks(norm: str, epsilon: float, effort: ChallengeBudget, classes
 
 
 def single_step(norm: str, epsilon: float) -> tuple[AttackChoice, ...]:
-    """Return a single-step attack. If it fools more images than iterative attacks, the gradients are misleading."""
+    """Return a single-step gradient attack. If it fools more images than iterative attacks, gradients are masked."""
     return (choose_row("fgsm" if norm == "linf" else "fgm", norm, epsilon, {}),)
 
 
@@ -80,7 +82,7 @@ def black_boxes(norm: str, epsilon: float, effort: ChallengeBudget) -> tuple[Att
 
 
 def check_norm(norm: str) -> Norm:
-    """Return the norm unchanged. Raises InvalidInput unless all attacks support it."""
+    """Check that a norm is "linf" or "l2", and return the norm unchanged. Raises InvalidInput for other norms."""
     for known in NORMS:
         if norm == known:
             return known
@@ -88,10 +90,12 @@ def check_norm(norm: str) -> Norm:
 
 
 def choose_row(attack: str, norm: str, epsilon: float, parameters: Mapping[str, Any]) -> AttackChoice:
-    """Select an attack by the authors' code if installed, otherwise of a different library, with default parameters.
+    """Choose an installed library's implementation of an attack. The code of the attack's authors is preferred.
+
+    Parameters that are not given have the defaults of the library.
 
     Raises:
-        Unsupported: If no installed library has it in this norm.
+        Unsupported: If no installed library implements the attack in this norm.
     """
     rows = [row for row in IMPLEMENTATIONS.values() if row.attack == attack and not row.variant and not row.broken]
     rows = [row for row in rows if norm in row.classes and LIBRARIES[row.library].is_installed]

@@ -1,4 +1,7 @@
-"""Measures detectors on the examples of a results folder. Scores are stored, so rates can be chosen later."""
+"""Measures how well detectors recognise the adversarial examples of a results folder.
+
+The scores are stored in the folder, so that other false-positive rates need no new computation.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,19 +33,30 @@ from .detection_rates import RATES, Detection, evaluate_scores
 
 @dataclass(frozen=True)
 class DetectionSummary:
-    """Results of all detectors on a folder, and a note for each run that could not be measured."""
+    """Results of detectors on a results folder.
+
+    Args:
+        rows: metrics of each detector on each run.
+        notes: notes for the user, such as runs that could not be measured.
+    """
 
     rows: tuple[Detection, ...]
     notes: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
-        """Return all fields as JSON types."""
+        """Return the results as JSON types, with all notes in one list."""
         notes = dict.fromkeys([*self.notes, *(note for row in self.rows for note in row.notes)])
         return {"detections": [row.document() for row in self.rows], "notes": [*notes]}
 
 
 class DetectorFile(NamedTuple):
-    """A trained detector, its file, and the file's SHA-256."""
+    """A trained detector that was read from a file.
+
+    Args:
+        file: path of the file.
+        digest: SHA-256 hash of the file.
+        trained: the detector.
+    """
 
     file: str
     digest: str
@@ -50,11 +64,15 @@ class DetectorFile(NamedTuple):
 
 
 def read_detectors(files: Sequence[str | Path], rates: Sequence[float] = RATES) -> list[DetectorFile]:
-    """Read detector files, without duplicates, and check the false-positive rates.
+    """Read detector files, and return one detector for each different file.
+
+    Args:
+        files: detector files.
+        rates: false-positive rates at which the detectors will be measured. The rates are only validated here.
 
     Raises:
         Unavailable: If a file cannot be read.
-        InvalidInput: If a file is not a detector, or a rate is invalid.
+        InvalidInput: If a file does not contain a detector, or if a rate is invalid.
     """
     detectors: dict[str, DetectorFile] = {}
     for file in files:
@@ -70,15 +88,15 @@ def read_detectors(files: Sequence[str | Path], rates: Sequence[float] = RATES) 
 def check_detectors_match(
     detectors: Sequence[DetectorFile], subjects: Sequence[ModelOnData], isolation: Isolation = NOT_ISOLATED
 ) -> None:
-    """Check that each detector belongs to one of the evaluated models, before anything is computed.
+    """Check that each detector was trained for one of the evaluated models.
 
     Args:
         detectors: trained detectors.
-        subjects: evaluated models on data.
-        isolation: isolation of those models.
+        subjects: the evaluated models with their data.
+        isolation: which of the evaluated models run in a separate process.
 
     Raises:
-        InvalidInput: If a detector was trained for none of these models.
+        InvalidInput: If a detector was trained for a model that is not evaluated.
         Unsupported: If a detector reads the layers of a model that runs in a separate process.
     """
     for file, _, trained in detectors:
@@ -92,13 +110,14 @@ def check_detectors_match(
         if not beside:
             there = ", ".join(dict.fromkeys(subject.model for subject in subjects))
             raise InvalidInput(
-                f"{file} was trained for {trained.model or 'a different model'}, but the results are for {there}, "
-                "or for different weights, code or preprocessing; train a detector for each model"
+                f"{file} was trained for {trained.model or 'a different model'}, but the results are for {there}; "
+                "models of the same name differ if their weights, code or preprocessing differ. Train a detector for "
+                "each model"
             )
 
 
 def models_to_score(outcomes: Results, detectors: Sequence[DetectorFile]) -> list[str]:
-    """Return the names of the models whose detectors have not scored all finished runs yet."""
+    """Return the names of models with a finished run for which the scores of a detector are not stored yet."""
     names = []
     for outcome in outcomes.done:
         subject = outcome.cell.subject
@@ -118,21 +137,24 @@ def detect_folder(
     device: str = "cpu",
     loading: LoadOptions | None = None,
 ) -> DetectionSummary:
-    """Measure trained detectors on the stored examples of every finished run on their model.
+    """Measure detectors on the stored adversarial examples of a results folder.
+
+    Each detector was trained for one model. The detector is measured on every finished run on this model.
 
     Args:
-        folder: results folder with stored examples (`--keep-images`).
+        folder: results folder with stored examples (`--keep-images`), or its results.
         files: detector files.
         rates: false-positive rates in [0, 1).
-        models: classifiers by name, instead of loading them.
-        data: images, instead of loading them.
+        models: classifiers by name. Models that are not in this mapping are loaded by name.
+        data: the evaluated images. None loads the images by the name in the folder.
         device: device of the computation.
-        loading: options for loading models by name. None to load them in this process, with the folder's answer cache
-            for servers.
+        loading: options for loading models by name. None loads models in this process, and uses the cached answers of
+            model servers in the folder.
 
     Raises:
-        Unavailable: If there is no such folder, or a file cannot be read.
-        InvalidInput: If no run is on a detector's model, or the detector was trained on all test images.
+        Unavailable: If the folder does not exist, or if a detector file cannot be read.
+        InvalidInput: If the folder has no results of a detector's model, or if all images were used to train the
+            detector.
     """
     how = {"rates": rates, "models": models, "data": data, "device": device, "loading": loading}
     return measure_detectors(folder, read_detectors(files, rates), **how)
@@ -148,7 +170,7 @@ def measure_detectors(
     device: str = "cpu",
     loading: LoadOptions | None = None,
 ) -> DetectionSummary:
-    """Measure loaded detectors as `detect_folder` does."""
+    """Measure detectors that were read with `read_detectors`. The other arguments are those of `detect_folder`."""
     outcomes, bench = as_results(folder), LoadedCache()
     check_detectors_match(detectors, [*outcomes.subjects.values()])
     traffic = ServerUsage()
@@ -174,7 +196,7 @@ def measure_detectors(
 
 
 class _Scoring:
-    """A detector and its model, which is loaded only if a score is missing."""
+    """Computes the scores of a detector on images. The model of the detector is loaded at the first computation."""
 
     def __init__(
         self,
@@ -191,12 +213,12 @@ class _Scoring:
 
     @property
     def model(self) -> Classifier | None:
-        """The model, if it was loaded."""
+        """The loaded model; None if the model was not needed yet."""
         return None if self._ready is None else self._ready[1]
 
     @full_float32()
     def score(self, examples: Tensor) -> DetectorScores:
-        """Compute the scores of the clean images and of the given examples, (n, C, H, W)."""
+        """Compute the scores of all n clean images and of their examples, (n, C, H, W)."""
         file, digest, trained = self.detector
         if self._ready is None:
             classifier, images = self._load()
@@ -212,7 +234,11 @@ class _Scoring:
 
 
 def _score_all(scoring: _Scoring, outcomes: Results, notes: list[str]) -> Iterator[tuple[RunResult, DetectorScores]]:
-    """Yield the detector's scores on each finished run of its model. New scores are stored immediately."""
+    """Yield each finished run of a detector's model with the scores of the detector.
+
+    Scores that are not stored yet are computed and stored. For each run without stored examples, a note is added to
+    `notes`.
+    """
     for outcome in outcomes.done:
         if outcome.cell.subject != scoring.subject:
             continue

@@ -1,4 +1,4 @@
-"""Detection metrics for one run: AUC, operating points at given false-positive rates, and undetected successes."""
+"""Metrics of a detector on one run: area under the ROC curve, and rates at given false-positive rates."""
 
 import math
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ RATES = (0.01, 0.05)  # false-positive rates
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """Results of a detector with the threshold that gives one false-positive rate on its calibration images.
+    """Rates of a detector at one threshold, which is chosen by the false-positive rate on the calibration images.
 
     Args:
-        rate: nominal false-positive rate.
-        threshold: score above which an image is called adversarial.
-        detected: proportion with a score above the threshold, among the examples that fooled the model.
-        false_alarms: proportion with a score above the threshold, among the clean test images.
-        missed: proportion that fooled the model and was not detected, among the validly attacked images.
+        rate: false-positive rate on the calibration images.
+        threshold: score above which an image is classified as adversarial.
+        detected: proportion of detected examples, among the examples that fool the model.
+        false_alarms: proportion of clean test images that are classified as adversarial.
+        missed: proportion of examples that fool the model and are not detected, among all images with a usable result.
     """
 
     rate: float
@@ -38,18 +38,18 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class Detection:
-    """Metrics of a detector on the examples of one run.
+    """Metrics of a detector on the examples of one attack run.
 
     Args:
-        detector: detector file.
+        detector: path of the detector file.
         name: name of the detector.
-        cell: attack run of the examples.
-        area: area under the ROC curve, for examples that fool the model against clean images.
-        fooled: number of images that fooled the model.
+        cell: the attack run.
+        area: area under the ROC curve that separates examples that fool the model from clean images.
+        fooled: number of examples that fool the model.
         clean: number of clean test images.
-        rates: an operating point for each false-positive rate.
-        left_out: number of test images that were used to train the detector.
-        notes: notes on the numbers.
+        rates: rates of the detector at the threshold of each false-positive rate.
+        left_out: number of test images that were omitted because the detector was trained on them.
+        notes: notes for the user, such as omitted images.
     """
 
     detector: str
@@ -63,7 +63,7 @@ class Detection:
     notes: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """Return all fields as JSON types; undefined values are None."""
+        """Return the metrics as JSON types. Undefined numbers are None."""
         shares = ("detected", "false_alarms", "missed")
         rates = [{**vars(at), **{name: _of_share(getattr(at, name)) for name in shares}} for at in self.rates]
         rules = self.cell.threat_model
@@ -78,17 +78,16 @@ def _of_share(share: CountedShare) -> dict[str, Any]:
 
 
 def _defined(numbers: dict[str, Any]) -> dict[str, Any]:
-    """Replace NaN by None."""
     return {name: None if isinstance(each, float) and math.isnan(each) else each for name, each in numbers.items()}
 
 
 def evaluate_scores(scores: DetectorScores, outcome: RunResult, rates: Sequence[float]) -> Detection:
-    """Evaluate one detector on one run.
+    """Compute the metrics of a detector on one run.
 
     Args:
-        scores: scores of the detector on the run's n images.
-        outcome: the run.
-        rates: false-positive rates.
+        scores: scores of the detector on the clean images and the examples of the run.
+        outcome: the finished run.
+        rates: false-positive rates on the calibration images.
 
     Raises:
         InvalidInput: If a rate is invalid.
@@ -118,5 +117,7 @@ def evaluate_scores(scores: DetectorScores, outcome: RunResult, rates: Sequence[
             "infinite"
         )
     if left_out:
-        notes.append(f"{scores.file}: {left_out} of {len(fresh)} test images omitted, because it was trained on them")
+        notes.append(
+            f"{scores.file}: {left_out} of {len(fresh)} test images omitted, because the detector was trained on them"
+        )
     return Detection(scores.file, scores.name, outcome.cell, area, *numbers, tuple(at_rates), left_out, tuple(notes))

@@ -1,4 +1,4 @@
-"""Area under the ROC curve of a score, with intervals by resampling images."""
+"""Area under the ROC curve of a score, with a confidence interval from resampled images."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,14 @@ REPLICATES = 1000
 
 
 class CountedShare(NamedTuple):
-    """A count among n images, and the 95 % interval of the proportion."""
+    """A proportion of n images, with its 95 % interval.
+
+    Args:
+        count: number of images that count.
+        n: number of all images.
+        low: lower bound of the interval.
+        high: upper bound of the interval.
+    """
 
     count: int
     n: int
@@ -21,12 +28,12 @@ class CountedShare(NamedTuple):
 
     @property
     def value(self) -> float:
-        """The proportion; NaN for no images."""
+        """The proportion `count / n`; NaN if n is 0."""
         return self.count / self.n if self.n else float("nan")
 
 
 class Area(NamedTuple):
-    """Area under the ROC curve and its 95 % interval; NaN if undefined."""
+    """Area under the ROC curve, with the bounds of its 95 % interval; NaN if undefined."""
 
     value: float
     low: float
@@ -34,20 +41,23 @@ class Area(NamedTuple):
 
 
 def share_of(flags: np.ndarray) -> CountedShare:
-    """Count the flagged images, with Clopper and Pearson's interval."""
+    """Return the proportion of True in a bool array, with the interval of Clopper and Pearson."""
     count, n = int(np.sum(flags)), len(flags)
     return CountedShare(count, n, *proportion_interval(count, n))
 
 
 def area_under_curve(clean: np.ndarray, adversarial: np.ndarray) -> float:
-    """Return the probability that an adversarial image scores above a clean one; ties count half (Mann-Whitney).
+    """Return the area under the ROC curve of a score that separates adversarial images from clean images.
+
+    This is the probability that an adversarial image has a higher score than a clean image. Equal scores count half
+    (Mann-Whitney).
 
     Args:
-        clean: scores, shape (N,).
-        adversarial: scores, shape (M,).
+        clean: scores of clean images, shape (N,).
+        adversarial: scores of adversarial images, shape (M,).
 
     Returns:
-        A value in [0, 1]; NaN if there are no clean or no adversarial scores.
+        The area in [0, 1]; NaN if N or M is 0.
     """
     n, m = len(clean), len(adversarial)
     if not n or not m:
@@ -57,20 +67,20 @@ def area_under_curve(clean: np.ndarray, adversarial: np.ndarray) -> float:
 
 
 def area_of_images(clean: np.ndarray, adversarial: np.ndarray, fooled: np.ndarray, seed: int = 0) -> Area:
-    """Return the area under the ROC curve, with an interval from resampled images.
+    """Return the area under the ROC curve of a detector on one run, with a bootstrap interval.
 
-    Each clean image is resampled together with its example.
+    A clean image and its adversarial example are resampled together.
 
     Args:
-        clean: score of every image, shape (N,).
-        adversarial: score of each example, (N,).
-        fooled: whether to use each example, (N,) bool.
+        clean: score of each clean image, shape (N,).
+        adversarial: score of the example of each image, shape (N,).
+        fooled: whether the example fools the model, (N,) bool. Other examples are not used.
         seed: random seed of the resampling.
 
     Returns:
-        The area and its expanded percentile interval, for the number of fooled images (`tail_probability`). The
-        interval is NaN for fewer than 5 fooled images. It is also NaN if all examples score above, or all below, all
-        clean images, because then all resamples are equal.
+        The area, with its expanded percentile interval (see `tail_probability`). The interval is NaN if fewer than 5
+        examples fool the model. The interval is also NaN if the area is 0 or 1, because all resamples then have the
+        same area.
     """
     value = area_under_curve(clean, adversarial[fooled])
     if fooled.sum() < FEWEST or value in (0.0, 1.0):

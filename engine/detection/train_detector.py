@@ -1,4 +1,4 @@
-"""Trains a detector for a model and calibrates its threshold on held-out clean images."""
+"""Trains a detector of adversarial images for one model, and calibrates its threshold on held-out clean images."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +29,14 @@ _FEWEST = 10  # fewest adversarial images for training
 
 
 class TrainingAttack(NamedTuple):
-    """The attack on whose examples a detector is trained."""
+    """The attack that makes the examples on which a detector is trained.
+
+    Args:
+        attack: name of the attack or of the implementation.
+        threat_model: norm, radius and whether the attack is targeted.
+        parameters: parameters of the attack.
+        target: rule that chooses the target class, if the attack is targeted.
+    """
 
     attack: str
     threat_model: ThreatModel
@@ -47,23 +54,24 @@ def train_detector(
     seed: int = 0,
     **parameters: Any,
 ) -> TrainedDetector:
-    """Train a detector on one part of the images. Its scores on the other part's clean images set the threshold.
+    """Train a detector of adversarial images for one model.
 
     Args:
-        name: name from `adapters.models.detectors.detector_rows`.
-        classifier: the detector's model.
-        data: clean images and labels, which must not be used for testing. 30 % calibrate the threshold and are not used
-            for training.
-        shown: attack whose successful examples the detector is trained on. None if the detector needs no examples.
-        model: name by which the classifier was loaded.
+        name: name of the detector, from `adapters.models.detectors.detector_rows`.
+        classifier: the model whose adversarial images are to be detected.
+        data: clean images and labels, which must not be used to test the detector. 70 % of the images are used for
+            training. The scores of the other 30 % later determine the threshold for a false-positive rate.
+        shown: attack whose successful examples are used for training. None if the detector is trained on clean images.
+        model: name by which the classifier was loaded. "" if the classifier was not loaded by name.
         seed: random seed.
         **parameters: parameters of the detector.
 
     Raises:
-        UnknownName: If there is no such detector or parameter.
-        InvalidInput: If an attack is missing or not needed, or it fools too few images.
-        MissingLibrary: If the detector's library is not installed.
-        Unsupported: If it reads layers of a model in a separate process.
+        UnknownName: If the detector or the parameter does not exist.
+        InvalidInput: If an attack is given or missing contrary to the detector's needs, or if the attack fools fewer
+            than 10 images.
+        MissingLibrary: If the library of the detector is not installed.
+        Unsupported: If the detector reads layers of a model that runs in a separate process.
     """
     row = find_detector(name)
     values = row.complete(parameters)
@@ -104,7 +112,11 @@ def train_detector(
 
 
 def check_shown(row: DetectorSpec, shown: TrainingAttack | None) -> None:
-    """Raise InvalidInput if the detector needs an attack and gets none, or gets an attack without needing one."""
+    """Check that an attack is given if, and only if, the detector is trained on examples.
+
+    Raises:
+        InvalidInput: If an attack is missing or not needed.
+    """
     if row.learns_examples and shown is None:
         raise InvalidInput(f"{row.full_name} is trained on the examples of an attack; give `attack`")
     if not row.learns_examples and shown is not None:
@@ -112,7 +124,7 @@ def check_shown(row: DetectorSpec, shown: TrainingAttack | None) -> None:
 
 
 def save_detector(trained: TrainedDetector, out: str | Path) -> Path:
-    """Write a trained detector to a file. Raises Unavailable if that fails."""
+    """Write a trained detector to a file, and return its path. Raises Unavailable if the file cannot be written."""
     path = check_output_path(out)
     try:
         replace_file(path, lambda draft: torch.save(pack_detector(trained), draft))
@@ -122,7 +134,6 @@ def save_detector(trained: TrainedDetector, out: str | Path) -> Path:
 
 
 def _attack(classifier: Classifier, data: Data, shown: TrainingAttack, seed: int) -> ExamplePairs:
-    """Attack these images, and return those that fooled the model, with their examples."""
     row, rules = resolve_implementation(shown.attack), shown.threat_model
     more: dict[str, Tensor] = {}
     if rules.targeted:

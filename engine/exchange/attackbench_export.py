@@ -1,4 +1,4 @@
-"""Writes runs of a results folder as AttackBench files (protocol 2)."""
+"""Exports attack runs of a results folder to JSON files in AttackBench's format (protocol 2)."""
 
 import json
 import re
@@ -23,28 +23,35 @@ _OUTSIDE = "out-of-bounds"  # invalid reason for pixels outside [0, 1]
 
 
 class Exported(NamedTuple):
-    """The written files, and a note for each omitted run and for results that the format cannot represent exactly."""
+    """Summary of an export to AttackBench's format.
+
+    Args:
+        files: the written files.
+        notes: a note for each omitted run, and for each run with invalid results.
+    """
 
     files: list[Path]
     notes: list[str]
 
 
 def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str | None = None) -> Exported:
-    """Write the finished runs that AttackBench's format can represent: untargeted, in linf, l2, l1 or l0.
+    """Export the finished attack runs of a results folder to AttackBench's JSON format, one file for each run.
 
-    For minimum-norm attacks and searches, the distances are those of the nearest examples. For a fixed-budget attack,
-    they are the distances of its examples, infinite if an example did not succeed. Every image is written as a batch,
-    and an invalid result as a failed batch. Failed runs are omitted, because AttackBench would count them as a success
-    rate of 0. `final_distances` equal `distances`, because one example per image is stored.
+    The format can represent untargeted runs in linf, l2, l1 or l0. Other runs are omitted. Failed runs are omitted as
+    well, because AttackBench would count a failed run as a success rate of 0. In the files:
+
+    - `distances` and `final_distances` are both the distance of the stored example of each image. For a minimum-norm
+      attack, this is the nearest example. The distance is infinite if the example does not fool the model.
+    - Each image is its own batch. An invalid result is a failed batch.
 
     Args:
         folder: results folder of `davylamp evaluate`.
-        path: output folder; it is created if its parent exists.
-        data: images of the folder, or a different name for them. None for the evaluated name.
+        path: output folder, which is created if its parent folder exists.
+        data: the evaluated images, or a name that loads them. None uses the name in the results folder.
 
     Raises:
-        Unavailable: If there is no such folder, the images cannot be loaded, or a file cannot be written.
-        Unsupported: If no run can be written.
+        Unavailable: If the results folder does not exist, the images cannot be loaded, or a file cannot be written.
+        Unsupported: If the format can represent none of the runs.
     """
     outcomes = read_outcomes(folder)
     notes = [f"omitted: {cell.title} on {cell.subject.model}: it failed ({why})" for cell, why in outcomes.failed]
@@ -79,7 +86,7 @@ def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str
 
 
 def _why_not(cell: AttackRun, clean: CleanResult | None) -> str:
-    """Return the reason why AttackBench's format cannot represent a run; "" if it can."""
+    """Return the reason why AttackBench's format cannot represent a run; "" if the run can be exported."""
     if cell.threat_model.norm not in NORMS:
         return f"the format has no norm {cell.threat_model.norm}"
     if cell.threat_model.targeted:
@@ -137,7 +144,10 @@ def _distances(measured: np.ndarray, success: np.ndarray, attacked: np.ndarray) 
 
 
 def _names(cells: list[AttackRun]) -> list[str]:
-    """Return attack names for files, made unique within a model and library by the radius and then the run's key."""
+    """Return a name of the attack for each run. Fixed-budget attacks include the radius in the name.
+
+    If runs of the same model, norm and library have equal names, the first digits of the run's key are appended.
+    """
     names = []
     for cell in cells:
         title = cell.attack_title + (f"@{cell.row.variant}" if cell.row.variant else "")
@@ -154,7 +164,7 @@ def _names(cells: list[AttackRun]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Replace characters that are not valid in file names on every system."""
+    """Replace characters that some operating systems do not allow in file names by underscores."""
     return re.sub(r"[^A-Za-z0-9_.@+-]+", "_", text).strip("_") or "_"
 
 

@@ -1,4 +1,4 @@
-"""Reads and validates AttackBench result files (protocol 2), which contain one attack on one model."""
+"""Reads and validates JSON files of AttackBench (protocol 2), each with the results of one attack on one model."""
 
 import json
 import math
@@ -21,24 +21,27 @@ _TOLERANCE = 1e-5  # rounding tolerance for linf distances above 1
 
 @dataclass(frozen=True, eq=False)
 class AttackBenchRun:
-    """Results of one attack on one model, shape (n,) each, in the file's order of images.
+    """Results of one attack on one model, from a file of AttackBench. Arrays have shape (n,), in the order of images.
 
     Args:
-        path: file.
-        attack: "foolbox:fmn"; "envelope" for the smallest distance over many attacks.
-        norm: norm of the attack.
-        names: `dataset` and `model` in the file.
-        budget: passes allowed per image. None if unlimited or unknown.
-        hashes: SHA-512 of each image.
-        distance: distance of the nearest point that fooled the model; 0 if misclassified when clean, inf if not fooled.
-        final_distance: distance of the returned point; NaN if unknown.
+        path: path of the file.
+        attack: library and attack, such as "foolbox:fmn". "envelope" if the distances are the smallest over many
+            attacks.
+        norm: norm of the distances.
+        names: names of the data and the model in the file, with the keys "dataset" and "model".
+        budget: number of passes that the attack may use for an image. None if unlimited or unknown.
+        hashes: SHA-512 hash of each image.
+        distance: distance of the nearest point that fooled the model. 0 if the clean image is misclassified, inf if no
+            point fooled the model.
+        final_distance: distance of the point that the attack returned. NaN if unknown.
         correct: whether the clean image is classified correctly.
-        predicted: class of the clean image; -1 if unknown.
-        passes: `forwards` and `backwards` of each image; NaN if unknown.
-        box_failure: whether pixels outside [0, 1] were returned.
-        crashed: whether the clean image is correct, the example did not fool the model, and the attack raised an error
-            or never queried the model.
-        seconds: total time; NaN if unknown.
+        predicted: predicted class of the clean image. -1 if unknown.
+        passes: number of forward and backward passes for each image, with the keys "forwards" and "backwards". NaN if
+            unknown.
+        box_failure: whether the attack returned pixels outside [0, 1].
+        crashed: whether the attack failed on the image: the clean image is correct, no point fooled the model, and the
+            attack raised an error or never queried the model.
+        seconds: time of the attack for all images together. NaN if unknown.
     """
 
     path: Path
@@ -58,11 +61,14 @@ class AttackBenchRun:
 
 
 def read_runs(path: Path) -> list[AttackBenchRun]:
-    """Read the runs in a file: one, or for an envelope one per norm.
+    """Read the runs in a file of AttackBench.
+
+    An ordinary file contains one run. An envelope, which has the smallest distances over many attacks, contains one run
+    for each norm.
 
     Raises:
-        Unavailable: If it cannot be read.
-        InvalidInput: If it is not JSON, has a different protocol, is targeted, has no distances, or is inconsistent.
+        Unavailable: If the file cannot be read.
+        InvalidInput: If the file is not valid JSON of AttackBench, has a different protocol, or is a targeted run.
     """
     try:
         document = json.loads(read_regular_file(path))
@@ -76,7 +82,10 @@ def read_runs(path: Path) -> list[AttackBenchRun]:
     stated = about.get("protocol_version")
     if stated != PROTOCOL or about.get("distance_semantics", SEMANTICS) != SEMANTICS:
         got = "none" if stated is None else f"{stated!r}, {about.get('distance_semantics')!r}"
-        raise InvalidInput(f"expected AttackBench's protocol {PROTOCOL} in {path}, got {got}; use AttackBench 2.x")
+        raise InvalidInput(
+            f"expected AttackBench's protocol {PROTOCOL} with distances 'best_observed' in {path}, got {got}; use "
+            "AttackBench 2.x"
+        )
     if document.get("targeted"):
         raise InvalidInput(
             f"{path} is a targeted run, which cannot be imported because its targets are not in the file"
@@ -90,13 +99,13 @@ def read_runs(path: Path) -> list[AttackBenchRun]:
 
 
 def read_folder(path: Path) -> Iterator[tuple[Path, list[AttackBenchRun] | str]]:
-    """Yield every JSON file of a folder with its runs, or with the reason why it is unusable.
+    """Yield each JSON file of a folder, with its runs or with the reason why the file cannot be used.
 
-    A path to a single file yields that file.
+    If the path is a single file, this file is yielded.
 
     Raises:
-        Unavailable: If there is no such path, or it contains no JSON file.
-        DavylampError: As for `read_runs`, if the path is a file.
+        Unavailable: If the path does not exist, if the folder has no JSON file, or if a single file cannot be read.
+        InvalidInput: If the path is a single file that is not a usable file of AttackBench.
     """
     if path.is_file():
         yield path, read_runs(path)
@@ -173,10 +182,10 @@ def _envelope(path: Path, about: Mapping[str, Any], norm: str, distances: Any) -
 
 
 def failed_batches(failures: Any, images: int) -> np.ndarray:
-    """Return whether an image may have been in a batch on which the attack raised an error, (images,) bool.
+    """Return whether each image may have been in a batch on which the attack raised an error, (images,) bool.
 
-    The file has the number of batches, but not their size. The result is True if the image is in a failed batch for at
-    least one possible size.
+    A file of AttackBench contains the number of batches, but not the batch size. An image counts if it is in a failed
+    batch for at least one possible batch size.
     """
     if not isinstance(failures, list) or not any(failures):
         return np.zeros(images, bool)
@@ -192,21 +201,23 @@ def _hashes(path: Path, hashes: Any) -> tuple[str, ...]:
         raise InvalidInput(f"{path} has no hashes, so its images cannot be identified")
     for text in hashes:
         if not isinstance(text, str) or len(text) != 128 or set(text) - _HEXADECIMAL:
-            raise InvalidInput(f"expected SHA-512 of each image in {path}, got {str(text)[:20]!r}")
+            raise InvalidInput(f"expected the SHA-512 hash of each image in {path}, got {str(text)[:20]!r}")
     return tuple(hashes)
 
 
 def _distances(path: Path, values: Any, norm: str, count: int) -> np.ndarray:
     distances = _numbers(path, f"{norm} distances", values, count)
     if np.isnan(distances).any() or (distances < 0).any():
-        raise InvalidInput(f"expected distances >= 0 in {path}, got {'NaN' if np.isnan(distances).any() else 'less'}")
+        raise InvalidInput(
+            f"expected distances >= 0 in {path}, got {'NaN' if np.isnan(distances).any() else 'a negative distance'}"
+        )
     if norm == "linf" and (np.isfinite(distances) & (distances > 1 + _TOLERANCE)).any():
         raise InvalidInput(f"expected linf distances of pixels in [0, 1] in {path}, got {distances.max():.4g}")
     return distances
 
 
 def _numbers(path: Path, name: str, values: Any, count: int) -> np.ndarray:
-    """Convert a column to float64, (count,); NaN if the file does not have it."""
+    """Convert a field of a file to a float64 array, (count,), with NaN for all images if the file lacks the field."""
     if values is None or values == []:
         return np.full(count, math.nan)
     if not isinstance(values, Sequence) or len(values) != count or not all(_is_number(each) for each in values):

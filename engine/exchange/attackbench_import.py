@@ -1,4 +1,4 @@
-"""Imports AttackBench results into a results folder for comparison, matched by images and clean predictions."""
+"""Imports results of AttackBench into a results folder, to compare them with the folder's own runs."""
 
 import hashlib
 import math
@@ -23,17 +23,18 @@ _OTHERWISE = 0.01  # rate of images whose prediction may differ between machines
 
 @dataclass(frozen=True)
 class ImportedRun:
-    """Summary of an imported run.
+    """Summary of a run of AttackBench that was imported into a results folder.
 
     Args:
-        attack: "foolbox:fmn".
-        norm: norm of its distances.
-        model: name of the attacked model in the folder.
-        images: number of the folder's images for which it has a result.
-        left_out: number of its images that are not in the folder, or that the model classifies differently.
-        fooled: number of fooled images among those correct when clean.
+        attack: library and attack, such as "foolbox:fmn".
+        norm: norm of the distances.
+        model: name of the attacked model in the results folder.
+        images: number of images of the results folder for which the run has a result.
+        left_out: number of images of the run that were omitted. These images are not in the results folder, or their
+            clean prediction in the run differs from the clean prediction in the results folder.
+        fooled: number of fooled images, among the images that are classified correctly when clean.
         crashed: number of images on which the attack failed.
-        file: file name.
+        file: name of the imported file.
     """
 
     attack: str
@@ -48,7 +49,7 @@ class ImportedRun:
 
 @dataclass(frozen=True, eq=False)
 class _KnownImages:
-    """A model of the folder with its clean predictions and the hashes of its images."""
+    """A model of the results folder."""
 
     subject: ModelOnData
     clean: CleanResult
@@ -58,26 +59,30 @@ class _KnownImages:
 def import_attackbench(
     path: str | Path, folder: str | Path, *, model: str | None = None, data: Data | str | None = None
 ) -> tuple[list[ImportedRun], list[str]]:
-    """Import AttackBench results into a results folder, next to its records (`references/`), which do not change.
+    """Import results of AttackBench into a results folder.
 
-    A file that names a model of the folder is matched with this model only, and its clean predictions must agree with
-    the model's. Any other file is matched with the model whose clean predictions it contains. Images are identified by
-    SHA-512. Importing a file again replaces the earlier import.
+    The results are stored in the subfolder `references/`. The other files of the folder do not change. Importing a file
+    again replaces the earlier import. Images are identified by their SHA-512 hash.
+
+    The attacked model is determined as follows. If a file names a model of the folder, the results belong to this
+    model, and the clean predictions in the file must agree with those in the folder. Any other file is matched with the
+    model of the folder that has the same clean predictions.
 
     Args:
-        path: JSON file (protocol 2: of one run, or an envelope by hash), or a folder with such files.
+        path: JSON file of AttackBench (protocol 2), or a folder with such files.
         folder: results folder of `davylamp evaluate` with the same model and images.
-        model: attacked model's name in the folder. None to match predictions. Files that name a different model of the
-            folder are omitted.
-        data: images of the folder, or a different name for them. None for the evaluated name.
+        model: name of the attacked model in the results folder. Files that name a different model of the folder are
+            omitted. None finds the model for each file.
+        data: the evaluated images, or a name that loads them. None uses the name in the results folder.
 
     Returns:
-        The imported runs, and a message for each file that was not imported (one for all files of other models).
+        The imported runs. Then a message for each file that was not imported, with one message for all files of other
+        models.
 
     Raises:
-        Unavailable: If there is no such path or folder, or the images cannot be loaded.
-        InvalidInput: If no file is usable, with the reason of the first.
-        UnknownName: If there is no such model in the folder.
+        Unavailable: If `path` or `folder` does not exist, or if the images cannot be loaded.
+        InvalidInput: If no file can be imported. The message has the reason for the first file.
+        UnknownName: If the results folder has no model of this name.
     """
     outcomes = read_outcomes(folder)
     check_models(outcomes, [model] if model else None)
@@ -106,7 +111,6 @@ def import_attackbench(
 
 
 def _sides(outcomes: Results, model: str | None, data: Data | str | None) -> list[_KnownImages]:
-    """Return the models in the folder that a file may belong to."""
     bench, reasons, sides = LoadedCache(), [], []
     hashes: dict[str, list[str]] = {}
     for clean in outcomes.clean.values():
@@ -126,7 +130,7 @@ def _sides(outcomes: Results, model: str | None, data: Data | str | None) -> lis
 
 
 def _model_named(outcomes: Results, run: AttackBenchRun) -> str:
-    """Return the model in the folder that has the name in the file; "" if there is none."""
+    """Return the model's name in the file if the results folder has a model of this name, otherwise ""."""
     named = run.names["model"]
     return named if any(subject.model == named for subject in outcomes.subjects.values()) else ""
 
@@ -175,10 +179,13 @@ def _keep(outcomes: Results, run: AttackBenchRun, sides: list[_KnownImages]) -> 
 
 
 def _agreeing_places(run: AttackBenchRun, side: _KnownImages) -> np.ndarray:
-    """Return the position of each image of a run in the model's data; -1 if it is missing or classified differently.
+    """Return the position in the model's data for each image of an imported run.
+
+    The position is -1 if the image is not in the data, or if the clean prediction in the run differs from the clean
+    prediction of the model.
 
     Raises:
-        InvalidInput: If no image is in the data, or more predictions differ than rounding explains.
+        InvalidInput: If no image of the run is in the data, or if more than 1 % of the clean predictions differ.
     """
     places = places_of(run.hashes, side.hashes)
     met = places >= 0
@@ -188,14 +195,17 @@ def _agreeing_places(run: AttackBenchRun, side: _KnownImages) -> np.ndarray:
     other = met & (said | (run.correct != right))
     if other.sum() > _OTHERWISE * met.sum():
         raise InvalidInput(
-            f"the clean predictions differ from those of {side.subject.model} on {int(other.sum())} of "
-            f"{int(met.sum())} images: different model, labels or preprocessing"
+            f"the clean predictions in the file differ from those of {side.subject.model} on {int(other.sum())} of "
+            f"{int(met.sum())} images: the model, labels or preprocessing is different"
         )
     return np.where(other, -1, places)
 
 
 def _table(run: AttackBenchRun, side: _KnownImages, places: np.ndarray) -> pa.Table:
-    """Build a table with a row per image of the model; NaN and False if the run has no result for the image."""
+    """Build the table of an imported run that is stored, with one row for each image of the model.
+
+    If the run has no result for an image, numbers are NaN and flags are False.
+    """
     n, met = side.subject.images, places >= 0
     columns = {
         "distance": run.distance,
@@ -214,7 +224,7 @@ def _table(run: AttackBenchRun, side: _KnownImages, places: np.ndarray) -> pa.Ta
 
 
 def _digest(run: AttackBenchRun) -> str:
-    """Return 20 hexadecimal digits of a hash of the run, so that importing the same file again replaces it."""
+    """Return a hash of an imported run as 20 hexadecimal digits. Importing the same run again gives the same hash."""
     content = hashlib.sha256(f"{run.attack} {run.norm} {run.budget}".encode())
     content.update("".join(run.hashes).encode() + run.distance.tobytes() + run.passes["forwards"].tobytes())
     return content.hexdigest()[:20]

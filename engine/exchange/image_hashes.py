@@ -10,12 +10,14 @@ from ...errors import InvalidInput
 
 
 def hash_images(inputs: Tensor) -> list[str]:
-    """Return the SHA-512 of the float32 values of each image, shape (N, C, H, W), as AttackBench computes it."""
+    """Return the SHA-512 hash of the float32 values of each image, (N, C, H, W), as AttackBench computes the hash."""
     return [hashlib.sha512(np.ascontiguousarray(each.numpy()).tobytes()).hexdigest() for each in inputs.float().cpu()]
 
 
 def places_of(hashes: Sequence[str], known: Sequence[str]) -> np.ndarray:
-    """Return positions of `hashes` in `known`, shape (len(hashes),), -1 if missing; equal hashes match one to one.
+    """Return the position of each hash of `hashes` in `known`, shape (len(hashes),); -1 if `known` lacks the hash.
+
+    Each position is used at most once: duplicates in `hashes` match different duplicates in `known`.
 
     Raises:
         InvalidInput: If no hash is in `known`.

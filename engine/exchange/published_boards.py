@@ -1,4 +1,4 @@
-"""Ranks a model among RobustBench's published entries of the same protocol, from a snapshot in the package."""
+"""Ranks a model among the published entries of RobustBench, from a snapshot of its leaderboards in the package."""
 
 import json
 from collections.abc import Iterable
@@ -22,7 +22,14 @@ AUTOATTACK = "torchattacks:autoattack@fixed"  # all four in one; others make few
 
 
 class PublishedBoard(NamedTuple):
-    """Published entries of one protocol, sorted by descending accuracy under AutoAttack."""
+    """A published leaderboard of RobustBench.
+
+    Args:
+        data: test set, such as "cifar10".
+        norm: norm of the threat model.
+        epsilon: radius of the threat model.
+        entries: published entries, sorted by descending accuracy under AutoAttack.
+    """
 
     data: str
     norm: str
@@ -31,12 +38,20 @@ class PublishedBoard(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Name of the protocol: "cifar10 linf 8/255"."""
+        """Test set, norm and radius, such as "cifar10 linf 8/255"."""
         return f"{self.data} {self.norm} {format_radius(self.norm, self.epsilon)}"
 
 
 class Neighbour(NamedTuple):
-    """A published entry with its rank and interval, and whether the images suffice to separate it from the model."""
+    """A published entry of a leaderboard on which a model is ranked.
+
+    Args:
+        rank: rank of the entry.
+        entry: the published entry.
+        low: lower bound of the 95 % interval of the entry's accuracy under AutoAttack.
+        high: upper bound of this interval.
+        is_separated: whether the accuracies of the entry and the model differ significantly.
+    """
 
     rank: int
     entry: PublishedRow
@@ -51,10 +66,10 @@ class BoardPlacement(NamedTuple):
     Attributes:
         board: the leaderboard.
         model: name of the model.
-        estimate: its robust accuracy.
-        rank: 1 + the number of entries with a higher accuracy under AutoAttack.
-        rank_low: best rank in the 95 % interval.
-        rank_high: worst rank in the interval. The model counts as an additional entry.
+        estimate: robust accuracy of the model.
+        rank: rank of the model, which is 1 + the number of entries with a higher accuracy under AutoAttack.
+        rank_low: best rank in the 95 % interval of the rank.
+        rank_high: worst rank in the 95 % interval of the rank. With N entries, the worst possible rank is N + 1.
         neighbours: all published entries, by rank.
     """
 
@@ -68,19 +83,22 @@ class BoardPlacement(NamedTuple):
 
     @property
     def inseparable(self) -> int:
-        """Number of entries that the images cannot separate from the model."""
+        """Number of entries whose accuracy does not differ significantly from the accuracy of the model."""
         return sum(not each.is_separated for each in self.neighbours)
 
 
 @cache
 def read_snapshot() -> dict[str, Any]:
-    """Return the snapshot: its `source`, `date`, `commit`, `copyright`, `licence`, `columns` and `rows`."""
+    """Return the snapshot of RobustBench's leaderboards that is part of the package.
+
+    The keys are `source`, `date`, `commit`, `copyright`, `licence`, `columns` and `rows`.
+    """
     return json.loads(SNAPSHOT.read_text(encoding="utf-8"))
 
 
 @cache
 def read_boards() -> tuple[PublishedBoard, ...]:
-    """Return the leaderboards of the snapshot."""
+    """Return the leaderboards of the snapshot, one for each test set and norm."""
     snapshot = read_snapshot()
     about = {"source": snapshot["source"], "title": "", "authors": "", "link": "", "note": ""}
     rows = (dict(zip(snapshot["columns"], row, strict=True)) for row in snapshot["rows"])
@@ -99,11 +117,11 @@ def _key(entry: PublishedRow) -> tuple[str, str]:
 
 
 def protocol_error(group: TableGroup, data: str = "") -> str:
-    """Return why the results of a model follow no leaderboard's protocol; "" if they follow one.
+    """Return the reason why the results of a model cannot be ranked on a leaderboard; "" if they can be ranked.
 
     Args:
-        group: row of the model in a table by models.
-        data: test set of its images, one of `DATA`; "" to infer it from the name of the data.
+        group: row of the model in a table of models.
+        data: test set from which the images are taken, one of `DATA`. "" infers the test set from the name of the data.
     """
     labels, boards = group.labels, read_boards()
     known = "; ".join(board.title for board in boards)
@@ -113,34 +131,41 @@ def protocol_error(group: TableGroup, data: str = "") -> str:
         known = ", ".join(DATA)
         return (
             f"its images are {images}; leaderboards exist for {known}. If the images come from one of these test "
-            "sets, name it with --test-set"
+            "sets, name the test set with --test-set"
         )
     if labels["targeted"] or group.parts[0][0].cell.pixels:
-        return "its attacks are targeted or judged on 8 bits, unlike the published results"
+        return "its attacks are targeted, or its examples are rounded to 8 bits, unlike the published results"
     if any(each.is_random for each in group.outcomes):
         return "it is randomised, and AutoAttack's standard version is for deterministic models"
     if find_board(group, data) is None:
-        return f"no board has {name} {format_threat_labels(labels)}; there are {known}"
+        return f"there is no leaderboard for {name} {format_threat_labels(labels)}; the leaderboards are {known}"
     lacking = lacking_attacks(group)
     return f"AutoAttack's standard version is not complete: {', '.join(lacking)} missing or shorter" if lacking else ""
 
 
 def named_test_set(group: TableGroup) -> str:
-    """Infer the test set from the name of a row's data, such as "torchvision:cifar10"; "" if that is impossible."""
+    """Return the test set of a row of a table, from the name of the data, such as "torchvision:cifar10".
+
+    Returns:
+        The test set, one of `DATA`. "" if the name of the data does not include a test set.
+    """
     source, _, rest = group.parts[0][0].cell.subject.data.partition(":")
     name = rest.partition(":")[0]
     return name if source == "torchvision" and name in DATA else ""
 
 
 def find_board(group: TableGroup, data: str = "") -> PublishedBoard | None:
-    """Return the leaderboard with the data, norm and radius of a row; None if there is none."""
+    """Return the leaderboard with the test set, norm and radius of a row; None if no leaderboard has them."""
     name, norm, epsilon = data or named_test_set(group), group.labels["norm"], group.labels["epsilon"]
     near = [each for each in read_boards() if (each.data, each.norm) == (name, norm)]
     return next((each for each in near if same_radius(each.epsilon, epsilon)), None)
 
 
 def lacking_attacks(group: TableGroup) -> list[str]:
-    """Return the attacks of AutoAttack's standard version that a row lacks, or has with fewer steps or a limit."""
+    """Return the names of the attacks in AutoAttack's standard version that did not run fully in a row of a table.
+
+    An attack counts as missing if it did not run on the model, ran with fewer steps, or had a limit of queries.
+    """
     met: dict[str, float] = {}
     members = [member for each in group.outcomes if not each.cell.surrogate for member in each.cell.members]
     members = [each for each in members if each.parameters.get("max_queries") is None]
@@ -155,13 +180,14 @@ def lacking_attacks(group: TableGroup) -> list[str]:
 def place_on_board(group: TableGroup, board: PublishedBoard, model: str) -> BoardPlacement:
     """Rank a model among the entries of a leaderboard, by accuracy under AutoAttack.
 
-    The model and an entry are separated if the interval of their difference excludes 0 (Zou and Donner 2008, from the
-    intervals of both). The level is corrected for the number of entries (Bonferroni), so that the interval of
-    the rank covers the true rank with a probability of at least 95 %. If both were evaluated on the same images, the
-    interval is wider than needed, never narrower.
+    An entry is separated from the model if the confidence interval of the difference of their accuracies excludes 0.
+    The interval of the difference is computed from the intervals of the two accuracies (Zou and Donner 2008). Its level
+    is corrected for the number of entries (Bonferroni). The interval of the rank then covers the true rank with a
+    probability of at least 95 %. If the model and the entries were evaluated on the same images, the interval of the
+    rank is wider than necessary.
 
     Args:
-        group: row of the model in a table by models.
+        group: row of the model in a table of models.
         board: the leaderboard.
         model: name of the model.
     """
@@ -176,12 +202,14 @@ def place_estimate(
     board: PublishedBoard,
     model: str,
 ) -> BoardPlacement:
-    """Rank an estimate on a leaderboard.
+    """Rank a robust accuracy among the entries of a leaderboard (see `place_on_board`).
 
     Args:
         estimate: robust accuracy of the model.
-        least: the rate with undecided images as fooled, and its lower bound at the corrected level.
-        most: the rate with undecided images as robust, and its upper bound at that level.
+        least: robust accuracy if all undecided images count as fooled, and the lower bound of its interval. The level
+            of the interval is corrected for the number of entries.
+        most: robust accuracy if all undecided images count as robust, and the upper bound of its interval at the
+            corrected level.
         board: the leaderboard.
         model: name of the model.
     """
@@ -202,16 +230,16 @@ def place_estimate(
 
 
 def nearest(placement: BoardPlacement, count: int) -> list[Neighbour]:
-    """Return up to `count` entries on each side of the model."""
+    """Return the entries next to a model on a leaderboard: up to `count` above the model, and up to `count` below."""
     place = placement.rank - 1
     return list(placement.neighbours[max(0, place - count) : place + count])
 
 
 def snapshot_note(boards: Iterable[PublishedBoard]) -> str:
-    """Describe the snapshot: source, date and licence."""
+    """Describe the snapshot of RobustBench in one sentence: source, date and licence."""
     about = read_snapshot()
     other = any(not same_radius(entry.epsilon, board.epsilon) for board in boards for entry in board.entries)
-    radius = "; some entries of that board have the radius 0.031" if other else ""
+    radius = "; some entries were evaluated at the radius 0.031 instead of 8/255" if other else ""
     return (
         f"{about['source']} as of {about['date']} (commit {about['commit'][:7]}, MIT licence), shipped with davylamp: "
         f"accuracy under AutoAttack as published, not verified here{radius}"

@@ -1,4 +1,4 @@
-"""Imports RobustBench's leaderboards, one JSON file per model, into a results folder as published numbers."""
+"""Imports numbers that RobustBench published into a results folder, from one JSON file for each model."""
 
 import json
 import math
@@ -22,26 +22,32 @@ _PLACE = "model_info/DATASET/Linf|L2|corruptions/MODEL.json"
 
 
 class PublishedImport(NamedTuple):
-    """Number of imported models by (data set, norm), and a message for each refused file."""
+    """Summary of an import of RobustBench's published numbers.
+
+    Args:
+        boards: number of imported models, by data set and norm.
+        refused: a message for each file that was not imported.
+    """
 
     boards: dict[tuple[str, str], int]
     refused: list[str]
 
 
 def import_robustbench(path: str | Path, folder: str | Path) -> PublishedImport:
-    """Import RobustBench's JSON files into a results folder as published numbers, without verifying them.
+    """Import RobustBench's JSON files into a results folder as published numbers, which are not verified.
 
-    The names of the file's folders determine norm and data set, as in RobustBench's repository. A file that names a
-    different data set gets a note. Robust accuracy is RobustBench's column "best known": `external` if present,
-    otherwise AutoAttack's. For corruptions, it is the mean over all corruptions.
+    The norm and the data set of a model are the names of the folders that contain the file, as in RobustBench's
+    repository. If the file itself names a different data set, the imported model gets a note. The robust accuracy is
+    the best known one, as in RobustBench's table: field `external` if the file has it, otherwise the accuracy under
+    AutoAttack. For corruptions, the robust accuracy is the mean over all corruptions.
 
     Args:
-        path: JSON file, or a folder that contains such files at any depth (`model_info` in RobustBench's repository).
-        folder: results folder, created if necessary.
+        path: JSON file, or a folder with such files at any depth, such as `model_info` in RobustBench's repository.
+        folder: results folder, which is created if necessary.
 
     Raises:
-        InvalidInput: If there is no such file below the path, or none can be read.
-        Unavailable: If the path does not exist, or the folder cannot be written.
+        InvalidInput: If `path` contains no JSON file of RobustBench.
+        Unavailable: If `path` does not exist, or if the results folder cannot be written.
     """
     place = expand_path(path)
     if not place.exists():
@@ -63,10 +69,10 @@ def import_robustbench(path: str | Path, folder: str | Path) -> PublishedImport:
 
 
 def read_model(file: Path) -> PublishedRow:
-    """Read the file of one model.
+    """Read RobustBench's JSON file of one model, and return its published numbers.
 
     Raises:
-        InvalidInput: If it is not a file of RobustBench.
+        InvalidInput: If the file is not a JSON file of RobustBench in a folder for its norm.
     """
     try:
         content = json.loads(read_regular_file(file, _LARGEST).decode("utf-8"))
@@ -74,7 +80,7 @@ def read_model(file: Path) -> PublishedRow:
         raise InvalidInput(f"expected JSON of {SOURCE} in {file}, got invalid JSON ({str(error)[:80]})") from error
     norm = NORMS.get(file.resolve().parent.name)
     if norm is None:
-        raise InvalidInput(f"expected {_PLACE}, whose folder is the norm, got {file}")
+        raise InvalidInput(f"expected a file {_PLACE}, in a folder named after the norm, got {file}")
     if not isinstance(content, dict) or not isinstance(content.get("dataset"), str) or "clean_acc" not in content:
         raise InvalidInput(
             f"expected a model of {SOURCE} (dataset, clean_acc, ...) in {file}, got a different document"
@@ -107,7 +113,7 @@ def read_model(file: Path) -> PublishedRow:
 
 
 def _share(content: Mapping[str, Any], name: str, file: Path) -> float:
-    """Convert a percentage to a proportion; NaN if missing."""
+    """Return a percentage in a file's content as a proportion in [0, 1]; NaN if the content lacks the percentage."""
     value = content.get(name)
     if value is None or value == "":
         return math.nan
@@ -121,7 +127,7 @@ def _share(content: Mapping[str, Any], name: str, file: Path) -> float:
 
 
 def _radius(value: object, file: Path) -> float:
-    """Parse a radius: "8/255", "0.5" or a number."""
+    """Convert a radius such as "8/255", "0.5" or 0.5 to a number. `file` is named in the message of an error."""
     try:
         radius = parse_number(str(value), "eps")
     except InvalidInput as error:
@@ -132,7 +138,7 @@ def _radius(value: object, file: Path) -> float:
 
 
 def _text(value: object) -> str:
-    """Remove markup and control characters from a text."""
+    """Return a text without HTML tags and control characters, cut to 500 characters; "" if `value` is not a text."""
     text = re.sub(r"<[^>]*>", " ", value) if isinstance(value, str) else ""
     return " ".join("".join(each if each.isprintable() else " " for each in text).split())[:500]
 

@@ -1,4 +1,4 @@
-"""Builds a plan from a config. Each model is loaded once, to compute its digest and check its capabilities."""
+"""Builds the plan of an evaluation: loads each model once, computes its digest, and lists the runs it supports."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -43,7 +43,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _attacks_apart(function: _Function) -> _Function:
-    """Decorate a function of a config, so that attacks from files run with the config's isolation inside it."""
+    """Decorator for functions whose first argument is a config.
+
+    While the function runs, attacks from Python files use the isolation that the config sets.
+    """
 
     @wraps(function)
     def call(config: Config, *arguments: Any, **named: Any) -> Any:
@@ -64,7 +67,11 @@ def make_plan(
     transport: Transport | None = None,
     drawn: dict[str, DrawnImages] | None = None,
 ) -> Plan:
-    """Load every model once, to compute its digest, and list the runs.
+    """Build the plan of an evaluation. Each model is loaded once, to compute its digest and find the runs it supports.
+
+    If a model cannot be loaded or does not fit the images, the plan contains the other models. If an implementation
+    lacks an option that other implementations of the attack have, the plan contains these other implementations.
+    `Plan.failed` contains the reasons.
 
     Args:
         config: the configuration.
@@ -80,7 +87,8 @@ def make_plan(
     implementation without an option that the attack's other implementations have. `Plan.failed` has the reasons.
 
     Raises:
-        DavylampError: if a name is unknown, no model or no images can be loaded, or no library supports the request.
+        DavylampError: if a name is unknown, if no model or no images can be loaded, or if no library supports the
+            requested attacks.
     """
     check_config(config)
     config = _expand_names(config, models)
@@ -183,10 +191,7 @@ def _digest_once(
 
 
 def _expand_names(config: Config, models: Mapping[str, Classifier] | None) -> Config:
-    """Expand patterns in model names, and make paths independent of the working directory.
-
-    Names of models that the caller passed are unchanged.
-    """
+    """Return the config with complete names: without "*", and with paths relative to the working folder."""
     config = replace(config, data=name_from_here(config.data))
     if models is not None:
         return replace(config, models=tuple(models))
@@ -195,10 +200,9 @@ def _expand_names(config: Config, models: Mapping[str, Classifier] | None) -> Co
 
 
 def _stays_as_loaded(bench: LoadedCache, source: ModelSource, images: DataSource) -> bool:
-    """Whether tasks can use the loaded model and images, because these come from weight files and image files.
+    """Return whether the tasks of the plan can use the model and images that are already loaded.
 
-    Models from Python files are loaded again for the tasks, which check their digest. So are isolated and remote
-    models.
+    Models that come from Python files, are isolated or are remote must be loaded again for the tasks.
     """
     made_here = source.classifier is not None or images.data is not None
     if made_here or ".py:" in source.name + images.name or source.loading.isolation != NOT_ISOLATED:
@@ -234,7 +238,7 @@ def _look(classifier: Classifier, image: Tensor, labels: Tensor) -> None:
     """Query a model on one image to detect its output format, and check the labels.
 
     Raises:
-        InvalidInput: if a label is not one of the model's classes.
+        InvalidInput: if a label is not a class of the model.
     """
     classes = classifier.num_classes
     if classes is None or classifier.outputs is None:
@@ -247,17 +251,19 @@ def _look(classifier: Classifier, image: Tensor, labels: Tensor) -> None:
 
 @_attacks_apart
 def check_config(config: Config) -> None:
-    """Raise an error for settings that are wrong for any model and images, before loading any.
+    """Check the settings of an evaluation as far as this is possible without loading models and images.
 
     Raises:
-        DavylampError: as for `make_plan`, for an attack, a library, a threat model or a parameter.
+        DavylampError: if an attack, a library or a parameter is unknown, if no library supports an attack with its
+            threat model, or if settings cannot be combined.
     """
     if config.surrogate and config.transfer != "no":
         raise InvalidInput(
-            f"`surrogate` and `transfer` cannot be combined: every model already gets {config.surrogate[0]}'s examples"
+            "`surrogate` and `transfer` cannot be combined: every model is already tested on the examples of "
+            f"{config.surrogate[0]}"
         )
     if config.surrogate and config.examples != "defended":
-        raise InvalidInput("`surrogate` and `examples` exclude each other: choose one")
+        raise InvalidInput("`surrogate` and `examples` cannot be combined; choose one of them")
     surrogates = (name for choice in config.attacks for name in surrogate_names(config, choice))
     check_token(config.token, (*config.models, *surrogates))
     pin_metric_inputs(config)
@@ -268,7 +274,8 @@ def check_config(config: Config) -> None:
     if config.fit_data and not any(row.fit and not row.data_free for row in rows):
         names = ", ".join(dict.fromkeys(row.name for row in rows))
         raise InvalidInput(
-            f"fit data were given, but none of the attacks is fitted on data ({names}); add one that is, such as uap"
+            f"`fit_data` was given, but none of the attacks ({names}) is fitted on images; omit `fit_data`, or add a "
+            "fitted attack such as uap"
         )
     if config.fit_limit is not None and not config.fit_data:
         raise InvalidInput("`fit_limit` needs `fit_data`")

@@ -1,4 +1,4 @@
-"""Lists the runs of a model for a config: implementations of each attack, complete parameters, pinned measures."""
+"""Lists the runs of a model in an evaluation: for each attack, the implementations with their complete parameters."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -39,11 +39,17 @@ def cells_of(
     surrogates: Mapping[tuple[str, ...], LoadedSurrogate] | None = None,
     fitted_on: FitData | None = None,
 ) -> Iterator[tuple[int, AttackRun]]:
-    """Yield the runs of a model, each with the index of its attack in the config.
+    """Yield the runs of a model, each with the index of its attack in `config.attacks`.
 
-    Implementations that lack an option are added to `refused` if other implementations of the attack have the option.
-    Attacks whose surrogate is not in `surrogates` (None for any) are omitted. Without `components`, the size of the
-    images is unknown, and radii are not checked against it.
+    Args:
+        config: the settings of the evaluation.
+        subject: the model and its images.
+        components: number of components of an image, C x H x W. None if unknown.
+        refused: a dictionary to which implementations without a requested option are added, with the reason, if other
+            implementations of the attack have the option.
+        surrogates: loaded surrogates, by the names of their members. Attacks with other surrogates are omitted. None
+            keeps all attacks, without their surrogates.
+        fitted_on: images on which fitted attacks are fitted. None for the evaluation images.
     """
     from .presets import preset_radius  # builds every preset
 
@@ -93,7 +99,9 @@ def _cell(
             "at several radii (several values of `epsilon`)"
         )
     if choice.grid and not search.finds_smallest:
-        raise InvalidInput(f"expected a grid with best({choice.attack}) only, got one with {choice.attack}")
+        raise InvalidInput(
+            f"`grid` can only be used with a search such as best({choice.attack}), but the attack is {choice.attack}"
+        )
     given, grid = _limited(config, choice)
     check_parameter_names((*given, *grid), row.attack, rows, row.more)
     shared = search.complete_parameters(row, given, threat_model.epsilon, defaults=choice.defaults)
@@ -120,7 +128,6 @@ def _cell(
 
 
 def _limited(config: Config, choice: AttackChoice) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
-    """Return parameters and grid of an attack choice, with the config's batch size, precision and query budget."""
     parameters, grid = dict(choice.parameters), dict(choice.grid)
     if config.batch_size is not None:
         parameters.setdefault("batch_size", config.batch_size)
@@ -134,19 +141,31 @@ def _limited(config: Config, choice: AttackChoice) -> tuple[dict[str, Any], dict
 
 
 def environment_key(device: str) -> dict[str, Any]:
-    """Return the fields of a run that depend on the environment: the judge's rules, torch's version, the device."""
+    """Return the fields of an `AttackRun` that depend on the environment.
+
+    These are the version of the rules by which examples are judged, the version of torch, and the type of the device.
+    """
     return {"rules": RULES, "torch": ".".join(torch.__version__.split(".")[:2]), "device": device.partition(":")[0]}
 
 
 def sampling_settings(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:
-    """Return the numbers of samples for judging a random model and for attacking a random model or surrogate."""
+    """Return the fields of an `AttackRun` with numbers of samples, for randomised models and surrogates.
+
+    Args:
+        config: the settings of the evaluation.
+        classifier: the evaluated model.
+        surrogate: whether the surrogate is randomised. None if the run has no surrogate.
+
+    Returns:
+        "draws" if the evaluated model is randomised, and "eot" if the attacked model is randomised.
+    """
     is_drawn = classifier.random if surrogate is None else surrogate
     drawn = {"draws": config.judge_samples} if classifier.random else {}
     return {**drawn, "eot": config.eot} if is_drawn else drawn
 
 
 def unknown_parts(cell: AttackRun) -> dict[str, str]:
-    """Return the user attacks and metrics of a run that cannot be identified completely, with the reasons."""
+    """Return the reason why a user's attack or metric of a run cannot be identified completely, by its name."""
     metrics = [
         find_metric(name) for name in map(plain_name, cell.measures) if is_file_name(name) and not is_group(name)
     ]
@@ -158,15 +177,15 @@ def unknown_parts(cell: AttackRun) -> dict[str, str]:
 
 
 def order_runs(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> list[tuple[int, AttackRun]]:
-    """Order the runs of a model by the config's `order` and `stop_when_fooled`.
+    """Sort the runs of a model as `config.order` says, and join runs if `config.stop_when_fooled` is set.
 
     Args:
-        config: the configuration.
-        cells: runs, each with the index of its attack in the config.
+        config: the settings of the evaluation.
+        cells: the runs, each with the index of its attack in `config.attacks`.
 
     Returns:
-        The same runs, each with its index. With `stop_when_fooled`, the runs that share a threat model, target, seed
-        and surrogate are joined into one worst-case run, which is returned once for each of their indices.
+        The runs, each with its index. If `stop_when_fooled` is set, runs with the same threat model, target, seed and
+        surrogate are joined into one worst-case run. The joined run is returned once for each index.
     """
     ordered = list(cells)
     if config.order == "cheap-first":
@@ -177,11 +196,11 @@ def order_runs(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> list[t
 
 
 def check_stopping(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> None:
-    """Raise an error for runs that cannot be combined by `stop_when_fooled`, before loading any model.
+    """Check that runs can be joined into worst-case runs, if `config.stop_when_fooled` is set.
 
     Raises:
-        InvalidInput: if an attack is a minimum-norm attack, two runs of one attack would be equal, or no two attacks
-            have the same threat model.
+        InvalidInput: if an attack is a minimum-norm attack, if an attack occurs twice under one threat model, or if all
+            threat models are different.
         Unsupported: if an attack is fitted on all images, or has no name.
     """
     if not config.stop_when_fooled:
@@ -207,7 +226,7 @@ def check_stopping(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> No
 
 
 def _grouped(cells: Iterable[tuple[int, AttackRun]], config: Config) -> list[list[tuple[int, AttackRun]]]:
-    """Group runs that differ only in their attack, keeping their order."""
+    """Group runs that differ only in their attack and its parameters. The order of the runs is kept."""
     groups: dict[Any, list[tuple[int, AttackRun]]] = {}
     for place, cell in cells:
         blank = replace(cell, **_APART)
@@ -216,7 +235,6 @@ def _grouped(cells: Iterable[tuple[int, AttackRun]], config: Config) -> list[lis
 
 
 def _join(group: Sequence[tuple[int, AttackRun]]) -> AttackRun:
-    """Join the runs of a group into one worst case. A single run is returned unchanged."""
     cells = [cell for _, cell in group]
     if len(cells) == 1:
         return cells[0]
@@ -231,7 +249,7 @@ def _join(group: Sequence[tuple[int, AttackRun]]) -> AttackRun:
 
 
 def short_steps_warnings(cells: Iterable[AttackRun]) -> list[str]:
-    """Return a warning for each run whose attack cannot reach its radius in its number of steps."""
+    """Return a warning for each run whose steps together are shorter than the radius."""
     lines = (
         short_steps_warning(cell.row, cell.threat_model, {**cell.parameters, **values})
         for cell in _members(cells)
@@ -241,7 +259,7 @@ def short_steps_warnings(cells: Iterable[AttackRun]) -> list[str]:
 
 
 def list_repeated_draws(cells: Iterable[AttackRun]) -> list[str]:
-    """Return a warning for each run whose attack averages samples that are already means of samples."""
+    """Return a warning for each run in which randomised outputs are averaged twice: by `eot` and by the attack."""
     lines = (
         warn_repeated_draws(cell.row, cell.threat_model.norm, cell.parameters, cell.eot) for cell in _members(cells)
     )
@@ -253,22 +271,24 @@ def _members(cells: Iterable[AttackRun]) -> Iterator[AttackRun]:
 
 
 def sealed_measures(config: Config) -> tuple[str, ...]:
-    """Return the measures of a config, with the digest of the code of a user's metric."""
+    """Return the measures of a config. The digest of the code is appended to the name of a user's metric."""
     return tuple(name if is_group(name) or not is_file_name(name) else sealed_name(name) for name in config.measures)
 
 
 def pin_metric_inputs(config: Config, classifier: Classifier | None = None) -> tuple[str, ...]:
-    """Append to the measures of a config the digests of the data and files that they read.
+    """Return the measures of a config, with digests of the data and files that the measures read.
 
-    These inputs are the profile data for coverage and the file with a class hierarchy.
+    The measure "coverage" reads profile data, which define the range of each neuron. The measure "confusion" reads a
+    file with a class hierarchy.
 
     Args:
-        config: the configuration.
-        classifier: the model for which the profile is prepared; None to read no data yet.
+        config: the settings of the evaluation.
+        classifier: the model for which the profile data are prepared. None omits the digest of the profile data.
 
     Raises:
-        InvalidInput: if coverage has no profile, or a profile is given without coverage.
-        DavylampError: if there is no such data or file.
+        InvalidInput: if "coverage" has no profile data, if profile data are given without "coverage", or if a hierarchy
+            has a different number of classes than the model.
+        DavylampError: if the data or the file cannot be read.
     """
     sealed = []
     groups = {measure: read_group(measure) for measure in config.measures if is_group(measure)}
@@ -291,10 +311,10 @@ def pin_metric_inputs(config: Config, classifier: Classifier | None = None) -> t
 
 
 def note_hierarchies(config: Config, classifier: Classifier) -> list[str]:
-    """Return notes on the order of the classes in the config's hierarchies, see `check_order`.
+    """Return notes on hierarchies of the config whose order of classes cannot be compared with the model's order.
 
     Raises:
-        DavylampError: if the order differs from the model's.
+        DavylampError: if the order of the classes in a hierarchy differs from the order in the model.
     """
     groups = [read_group(measure) for measure in config.measures if is_group(measure)]
     paths = [group["hierarchy"] or config.hierarchy for group in groups if group.name == "confusion"]
@@ -302,8 +322,10 @@ def note_hierarchies(config: Config, classifier: Classifier) -> list[str]:
 
 
 def _seal_profile(measure: str, inside: str, beside: str, classifier: Classifier | None) -> str:
-    """Append the digest of the profile data to a coverage measure. The data are named in the measure or the config."""
+    """Return a coverage measure with the name and the digest of its profile data."""
     if not (inside or beside):
-        raise InvalidInput("coverage needs `neuron_profile=DATA`, the data that define the ranges of the neurons")
+        raise InvalidInput(
+            "coverage needs `neuron_profile=DATA`: data on which the usual range of each neuron is measured"
+        )
     whole = measure if inside else with_setting(measure, "profile", beside)
     return whole if classifier is None else pin_measure(whole, describe_files(classifier, inside or beside, None)[0])

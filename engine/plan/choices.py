@@ -1,4 +1,4 @@
-"""Completes attack choices before models are loaded: implementations, norm, parameters, and notes on defaults."""
+"""Completes the user's choice of an attack (implementations, norm, radius, parameters), and describes the defaults."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,11 +20,11 @@ _SETTINGS = {"models": "model", "data": "data", "limit": "images", "seeds": "see
 
 
 def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, fixed: bool = False) -> list[Implementation]:
-    """Return the implementations that a choice runs, from the given libraries (empty for all libraries).
+    """Return the implementations that run for an attack choice.
 
     Raises:
-        UnknownName: if there is no such attack or implementation.
-        InvalidInput: if the name is neither an attack, a `library:attack` nor a search over one, or no library remains.
+        UnknownName: if the attack, the implementation or a library does not exist.
+        InvalidInput: if the name of the attack has a wrong form, or if none of the libraries implements the attack.
     """
     for library in libraries:
         find_library(library)
@@ -49,32 +49,35 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, fixed: bool 
 
 
 def no_library(name: str, rows: Iterable[Implementation], libraries: Iterable[str]) -> InvalidInput:
-    """Build the error for an attack that none of the named libraries implements. `rows` are its implementations."""
+    """Build the error for an attack that none of the requested libraries implements."""
     have = ", ".join(dict.fromkeys(row.library for row in rows))
     return InvalidInput(f"expected a library that implements {name} ({have}), got {', '.join(libraries)}")
 
 
 def _portfolio_of(choice: AttackChoice, search: Search, libraries: Sequence[str]) -> Implementation:
-    """Return the implementation of a portfolio `best(A,B)`; for `best(auto)`, of the default attacks in its norm."""
     search = search.choose_members(choice.norm or "linf", targeted=bool(choice.target))
     row = search.find_row()
     wanted = {each.library for each in search.rows(row)}
     if libraries and not wanted <= set(libraries):
         have = ", ".join(sorted(wanted))
-        raise InvalidInput(f"expected no `libraries` or {have} with {choice.attack}, got {', '.join(libraries)}")
+        raise InvalidInput(
+            f"expected `libraries` to be empty or to contain {have}, which {choice.attack} needs, got "
+            f"{', '.join(libraries)}"
+        )
     return row
 
 
 def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], components: int | None = None) -> ThreatModel:
-    """Return the threat model of a choice, with defaults for a missing norm or radius.
+    """Return the threat model of an attack choice. A missing norm or radius gets the default value.
 
     Args:
-        choice: the attack, optionally with norm and radius.
-        rows: its implementations, from `rows_of`.
-        components: C x H x W of an image; None if unknown, for the customary radius of `USUAL_SIZE`.
+        choice: the attack choice.
+        rows: implementations of the attack, from `rows_of`.
+        components: number of components of an image, C x H x W, which determines the default radius. None if unknown;
+            `USUAL_SIZE` is then used.
 
     Raises:
-        InvalidInput: if a radius is given without a norm, or does not fit the norm.
+        InvalidInput: if a radius is given and the norm is not clear, or if the radius does not fit the norm.
         Unsupported: if no implementation supports the norm.
     """
     threat_model = choose_threat_model(
@@ -91,7 +94,7 @@ def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], compon
 
 
 def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (), *, fixed: bool = False) -> None:
-    """Raise InvalidInput if one radius without a norm is given for attacks with different default norms."""
+    """Check that attacks with a radius but without a norm have the same default norm."""
     norms: dict[str, tuple[str, float]] = {}
     for choice in choices:
         if choice.norm is None and choice.epsilon is not None:
@@ -100,16 +103,22 @@ def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (
     if len(norms) > 1:
         meant = " and ".join(f"{norm} for {attack}" for norm, (attack, _) in norms.items())
         radius = format_radius("linf", next(iter(norms.values()))[1])
-        raise InvalidInput(f"`epsilon` {radius} needs `norm`: it would be {meant}; or run the attacks separately")
+        raise InvalidInput(
+            f"`epsilon` {radius} needs `norm`, because the attacks have different default norms ({meant}); give `norm` "
+            "or run the attacks separately"
+        )
 
 
 def spread_parameters(
     attacks: Sequence[Any], parameters: Mapping[str, Any], libraries: Sequence[str] = (), *, fixed: bool = False
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the parameters for each of several attacks, and a note for each parameter that some attacks lack.
+    """Distribute parameters over several attacks. Each attack gets the parameters that it has.
+
+    Returns:
+        The parameters of each attack. Then a note for each parameter that some of the attacks do not have.
 
     Raises:
-        Unsupported: if no attack has one of the parameters.
+        Unsupported: if none of the attacks has a parameter.
     """
     choices = [AttackChoice(attack) for attack in attacks]
     rows, attacks = [rows_of(each, libraries, fixed=fixed) for each in choices], [each.attack for each in choices]
@@ -120,7 +129,7 @@ def spread_parameters(
     for name in parameters:
         without = [attack for attack, values in zip(attacks, per_attack, strict=True) if name not in values]
         if len(without) == len(attacks):
-            raise Unsupported(f"expected a parameter of {' or '.join(attacks)}, got {name}, which they do not have")
+            raise Unsupported(f"expected a parameter of {' or '.join(attacks)}, got {name}, which no attack here has")
         if without:
             notes.append(f"{', '.join(without)}: no parameter {name}; run without it")
     return per_attack, notes
@@ -129,13 +138,17 @@ def spread_parameters(
 def chosen_of(
     choice: AttackChoice, attack: str, threat_model: ThreatModel, *, only_targeted: bool = False
 ) -> dict[str, Any]:
-    """Return the settings of an attack that the user left to davylamp: `norm`, `epsilon`, `parameters`, `target`.
+    """Return the settings of an attack that the user did not give and davylamp chose.
 
     Args:
-        choice: the user's choice.
-        attack: the canonical attack.
+        choice: the user's attack choice.
+        attack: canonical name of the attack.
         threat_model: the completed threat model.
-        only_targeted: whether the implementation has no untargeted mode, so that a default target was used.
+        only_targeted: whether the implementation has no untargeted mode. davylamp then chose a target.
+
+    Returns:
+        The chosen settings, with the keys "norm", "epsilon", "parameters" and "target". Settings that the user gave are
+        missing.
     """
     chosen: dict[str, Any] = {}
     if choice.norm is None:
@@ -152,7 +165,11 @@ def chosen_of(
 
 
 def chosen_of_cell(config: Config, cell: AttackRun) -> dict[str, Any]:
-    """Return the settings of a run that the user left to davylamp. For a worst case, the keys are attack names."""
+    """Return the settings of a run that the user did not give and davylamp chose, as `chosen_of`.
+
+    For a worst-case run, the result has such settings for each attack, by name of the attack. If a preset chose the
+    radius, the key "preset" has the name of the preset.
+    """
     from .presets import preset_radius  # builds every preset
 
     if cell.search.kind == "worst-case":
@@ -172,12 +189,15 @@ def chosen_of_cell(config: Config, cell: AttackRun) -> dict[str, Any]:
 
 
 def format_defaults_taken(config: Config, cells: Sequence[AttackRun], given: Collection[str]) -> str:
-    """Format the settings of an evaluation that the user left to davylamp, in one line; "" if there are none.
+    """Describe the settings of an evaluation that the user did not give and davylamp chose.
 
     Args:
-        config: the configuration.
-        cells: its runs.
-        given: names of the settings of the config that the user gave.
+        config: the settings of the evaluation.
+        cells: runs of the evaluation.
+        given: names of the fields of `config` that the user gave.
+
+    Returns:
+        One line of text; "" if the user gave all settings.
     """
     groups: dict[str, list[str]] = {}
     members = [member for cell in cells for member in cell.members]
@@ -190,7 +210,10 @@ def format_defaults_taken(config: Config, cells: Sequence[AttackRun], given: Col
 
 
 def settings_texts(config: Config, given: Collection[str]) -> list[str]:
-    """Return the settings that the user did not give, each as a text: "data demo:imagenet", "seed 0"."""
+    """Return the default values of models, data, limit, seeds and device, each as a text such as "seed 0".
+
+    Settings whose names are in `given` are omitted.
+    """
     texts = []
     for name, word in _SETTINGS.items():
         value = getattr(config, name)
@@ -200,7 +223,7 @@ def settings_texts(config: Config, given: Collection[str]) -> list[str]:
 
 
 def chosen_text(chosen: Mapping[str, Any]) -> str:
-    """Format the result of `chosen_of`: "norm linf, epsilon 4/255 (customary), steps 40 (matched)"."""
+    """Format the result of `chosen_of`, such as "norm linf, epsilon 4/255 (customary), steps 40 (matched)"."""
     texts = [f"norm {chosen['norm']}"] if "norm" in chosen else []
     if "epsilon" in chosen:
         norm = chosen.get("norm", "linf" if chosen["epsilon"] < 1 else "")
@@ -213,13 +236,13 @@ def chosen_text(chosen: Mapping[str, Any]) -> str:
 
 
 def assumed_texts(rows: Iterable[Implementation]) -> list[str]:
-    """Return the assumptions about users' attacks, one message each."""
+    """Return a message for each user's attack about which davylamp made assumptions."""
     assumed = dict.fromkeys((row.name, row.assumed) for row in rows if row.assumed)
     return [f"{name}: assumed {' and '.join(each)}" for name, each in assumed]
 
 
 def join_chosen(parts: Sequence[str]) -> str:
-    """Join the parts into the line that a command prints; "" if there are none."""
+    """Join descriptions of chosen settings into the line that a command prints; "" if there are no descriptions."""
     return f"chosen: {'; '.join(parts)}" if parts else ""
 
 
@@ -230,7 +253,7 @@ def _value(value: Any) -> str:
 
 
 def _chosen_as(cell: AttackRun) -> tuple[str, str]:
-    """Return the names of a run's attack and of its implementation. For a user's attack, both are equal."""
+    """Return the name of a run's attack and the name of its implementation. A user's attack has one name."""
     row = cell.row
     return (row.name, row.name) if row.is_user_attack else (row.attack, row.name)
 

@@ -1,6 +1,7 @@
-"""The settings of an evaluation as dataclasses, with types, ranges, defaults and command-line options.
+"""The settings of an evaluation (`Config`) and of an attack in an evaluation (`AttackChoice`).
 
-Importing this module does not import torch. `config_file` reads the settings from TOML and from texts.
+The type hints of the fields contain ranges and command-line options. Importing this module does not import torch.
+`config_file` reads and writes the settings as TOML.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -46,28 +47,38 @@ Seed = Annotated[int, Ge(0), Le(2**32 - 1)]  # what NumPy's generators take
 
 @dataclass(frozen=True)
 class AttackChoice:
-    """An attack and its settings, under one threat model.
+    """An attack of an evaluation, with its threat model and parameters.
 
     Args:
-        attack: "pgd" for every library that has it, "foolbox:pgd", "my_attack.py:MyAttack", or a user's attack itself,
-            see `as_implementation`. "best(foolbox:pgd)" searches for the smallest radius,
-            "best(adv-lib:fmn,foolbox:pgd)" searches with several attacks together, and "best(auto)" or "best" with
-            attacks that davylamp chooses. "at-saturation(foolbox:pgd)" runs the attack at the radius beyond which its
-            success no longer grows.
-        norm: None for the norm that most libraries support.
-        epsilon: a number or a fraction such as "8/255". None for the customary radius, for attacks that need one. If
-            `norm` is None, a radius of at most 1 is a linf radius for a fixed-budget attack that supports linf. In all
-            other cases, `norm` may be None only if the attack has a single norm.
-        target: "", or "second-likely", "least-likely", "random", or a class number.
-        parameters: canonical parameters, in addition to the attack's matched ones.
-        grid: for "best(...)", the parameters to vary and the values to try.
-        defaults: whether to use each library's defaults instead of the matched parameters.
-        surrogate: models on which the examples of this attack are made; empty to follow the config.
-        row: the implementation, if the caller passed an attack.
+        attack: name of the attack, in one of these forms:
+
+            - "pgd": the implementations of all libraries;
+            - "foolbox:pgd": the implementation of one library;
+            - "my_attack.py:MyAttack": a user's attack in a Python file. The attack itself may be passed as well, see
+              `as_implementation`;
+            - "best(foolbox:pgd)": for each image, a search for the smallest radius at which the attack succeeds;
+            - "best(adv-lib:fmn,foolbox:pgd)": such a search with several attacks together;
+            - "best(auto)" or "best": such a search with attacks that davylamp chooses;
+            - "at-saturation(foolbox:pgd)": the attack at its saturation radius, beyond which its success no longer
+              grows.
+        norm: norm of the perturbation. None for the norm that most libraries support.
+        epsilon: radius, for pixels in [0, 1]: a number, or a fraction such as "8/255". None for the customary radius,
+            if the attack needs a radius. A radius without a norm is allowed in two cases. If the attack is a
+            fixed-budget attack that supports linf, a radius of at most 1 is a linf radius. If the attack has a single
+            norm, the radius is in this norm.
+        target: target class of a targeted attack: "second-likely", "least-likely", "random" or a class number. "" for
+            an untargeted attack.
+        parameters: values of canonical parameters, by name. They override the matched parameters, which have the same
+            values in all libraries.
+        grid: values to try for parameters of "best(...)", by name of the parameter.
+        defaults: whether to use the default parameters of each library instead of the matched parameters.
+        surrogate: names of the models on which the examples of this attack are made. If empty, the field `surrogate` of
+            the config applies.
+        row: implementation of the attack, if the caller passed the attack itself instead of a name.
 
     Raises:
         InvalidInput: if a value has a wrong type or is out of range.
-        UnknownName: if there is no such norm.
+        UnknownName: if the norm does not exist.
     """
 
     attack: Word
@@ -108,65 +119,72 @@ class AttackChoice:
 @takes_old_names()
 @dataclass(frozen=True)
 class Config:
-    """An evaluation: every model with every attack, on one data set.
+    """Settings of an evaluation, which runs every attack on every model, with one data set.
 
-    A field with an `Option` is also an option of `davylamp evaluate`; the options have the order of the fields.
+    Fields with an `Option` are also options of `davylamp evaluate`, in the order of the fields.
 
     Args:
-        models: names; `*` matches any text: "demo:*".
-        attacks: attacks to run on each model; a name or a table of plain values becomes an `AttackChoice`.
+        models: names of the models. `*` matches any text, as in "demo:*".
+        attacks: attacks to run on each model. A name or a table of plain values is converted to an `AttackChoice`.
         data: name of the data.
-        limit: largest number of images.
-        images: names of images to select among the first `limit`.
-        measures: groups of metrics, metrics (for their group), "all" for the groups in `ALL_MEASURES`, and user metrics
-            as "my.py:function". Some groups are not in the default: "attention" and "perceptual", which
-            `measure_folder` adds later if images are kept; "curve", the distance of the nearest adversarial example of
-            each image by number of passes, for minimum-norm attacks on a CPU in float32; "coverage", "boundary",
-            "neurons" and "consistency", with settings as "coverage:sections=100".
-        neuron_profile: name of the data that define the ranges of the neurons for "coverage".
-        hierarchy: file with the hierarchy of classes, for semantic confusion; "" for WordNet, which covers ImageNet's
-            classes.
-        libraries: names of the libraries to use; empty for all.
-        fixed: whether to include fixed variants.
-        seeds: random seeds; each run is repeated with each seed.
-        max_queries: largest number of forward plus backward passes per image.
-        batch_size: images per library call.
-        precision: precision of the attacks' passes; the judge uses full float32. None for torch's setting.
+        limit: number of images to use, from the beginning of the data. None for all.
+        images: names of the images to use, among the first `limit` images. Empty for all of these images.
+        measures: groups of metrics to compute for each run. The name of a metric stands for its group, and "all" for
+            the groups in `ALL_MEASURES`. "my.py:function" is a user's metric. These groups are not in the default:
+
+            - "attention" and "perceptual". `measure_folder` can compute them later if images are kept;
+            - "curve": distance of the nearest adversarial example of each image, by number of passes. Only for
+              minimum-norm attacks on a CPU in float32;
+            - "coverage", "boundary", "neurons" and "consistency", which may have settings, as in
+              "coverage:sections=100".
+        neuron_profile: name of the data on which the range of each neuron is measured, for the group "coverage".
+        hierarchy: file with a hierarchy of the classes, for the group "confusion". "" for WordNet, which contains the
+            classes of ImageNet.
+        libraries: names of the libraries to use. Empty for all.
+        fixed: whether to run fixed variants of implementations, in which a known issue is corrected.
+        seeds: random seeds. Each run is repeated with each seed.
+        max_queries: largest number of forward and backward passes for an image. None for no limit.
+        batch_size: number of images per call of a library. None for the default.
+        precision: precision of the model while it is attacked. Examples are always judged in float32. None for torch's
+            current setting.
         shard_size: number of images that are attacked, measured and saved together.
-        order: order of a model's runs: as given, or by the expected passes per image, ascending.
-        stop_when_fooled: whether the attacks under one threat model run in this order as one worst case. Each attack
-            then runs only on the images that the attacks before it have not fooled, which saves passes.
-        eight_bit: whether success and distance are measured on 8-bit images, as in RoBIC.
-        transfer: whether to test the examples on the other models: on all of them ("full"), only from and to the first
-            model ("simple"), or not at all.
-        examples: model on which the examples for a defended model are made: the defended model ("defended"), its
-            undefended model ("original"), or both. `defence_pairs.undefended_models` pairs the models.
+        order: order in which the attacks run on a model: as given, or by expected number of passes, ascending.
+        stop_when_fooled: whether attacks with the same threat model are joined into one worst-case run, which saves
+            passes. Each attack then runs only on the images that no earlier attack fooled.
+        eight_bit: whether examples are rounded to 8 bits before success and distance are measured, as in RoBIC.
+        transfer: on which other models the examples of a run are tested. "full": on all models. "simple": examples of
+            the first model on the others, and examples of the others on the first model. "no": on no other model.
+        examples: model on which the examples for a defended model are made. "defended": on the defended model.
+            "original": on its undefended model. "both": on both models. `defence_pairs.undefended_models` finds the
+            undefended model.
         keep_images: whether to store every adversarial image, without loss.
-        device: torch device.
-        surrogate: models on which the examples are made, by the mean of their logits, and then judged on `models`. If
-            some attacks have a `surrogate`, this value replaces theirs, and the other attacks run without a surrogate.
-        fit_data: name of the fit data of fitted attacks (universal perturbations, generators), without the evaluation
-            images. If empty, they are fitted on the evaluation images.
-        fit_limit: largest number of fit images.
-        judge_samples: number of samples of a random model on which each example is judged.
-        eot: number of samples of a random model whose mean an attack sees. Each sample is a query. With 1, the attack
-            treats the model as deterministic.
-        isolate: which models run in a separate process, see `Isolation`. Modules passed by the caller always run in
+        device: torch device of models that are loaded by name.
+        surrogate: names of models on which the examples are made. The examples are then judged on `models`. The logits
+            of several surrogates are averaged. If some attacks have a field `surrogate`, this value replaces the field
+            of these attacks, and the other attacks run without a surrogate.
+        fit_data: name of the data on which fitted attacks are fitted, such as universal perturbations and generators.
+            Evaluation images in these data are not used. If empty, attacks are fitted on the evaluation images.
+        fit_limit: number of images of `fit_data` to use, from the beginning. None for all.
+        judge_samples: number of samples of a randomised model on which each example is judged.
+        eot: number of samples of a randomised model that are averaged for each query of an attack. Each sample counts
+            as a query. With 1, the attack treats the model as deterministic.
+        isolate: which models run in a separate process, see `Isolation`. Modules that the caller passes always run in
             this process.
-        time_limit: time limit of one call of an isolated model, in seconds.
-        memory_limit: memory limit of the process of an isolated model, in GiB; None for four fifths of the machine's
+        time_limit: time limit for one call of an isolated model, in seconds.
+        memory_limit: memory limit for the process of an isolated model, in GiB. None for four fifths of the machine's
             memory.
-        preset: name of the published evaluation on whose settings the config is based; "" without one.
-        request_rate: limit of images or requests per second to the server of a remote model: "20", "5 requests".
-        price_per_image: price of one image sent to a server, in any currency.
-        token: name of the environment variable with the token of a server, or "HEADER=VARIABLE".
-        timeout: time to wait for a server's response, in seconds.
-        request_size: largest number of images per request.
-        no_cache: if True, the outputs of servers are not cached in the results folder.
+        preset: name of the published evaluation from which the settings come. "" if they come from no preset.
+        request_rate: limit per second for requests to the server of a remote model, such as "20" (images) or
+            "5 requests".
+        price_per_image: price of sending one image to the server of a remote model, in any currency.
+        token: name of the environment variable with the token for the server of a remote model, or "HEADER=VARIABLE".
+        timeout: time to wait for a response of a server, in seconds.
+        request_size: largest number of images per request to a server.
+        no_cache: whether the results folder does not cache the outputs of servers.
 
     Raises:
-        InvalidInput: if a value has a wrong type or is out of range. The message begins with the key.
-        UnknownName: if there is no such library or group of metrics.
+        InvalidInput: if a value has a wrong type or is out of range. The message begins with the name of the field.
+        UnknownName: if a library or a group of metrics does not exist.
     """
 
     models: Annotated[
@@ -252,7 +270,7 @@ class Config:
 
     @property
     def isolation(self) -> "Isolation":
-        """Isolation of models that are loaded by name."""
+        """Which models loaded by name run in a separate process, with their limits of time and memory."""
         from ...adapters.models.sandbox.isolation import Isolation
 
         return Isolation(self.isolate, self.time_limit, self.memory_limit)
@@ -275,7 +293,7 @@ class Config:
         """Return the HTTP settings for remote models.
 
         Args:
-            answers: file of the answer cache, unless the config disables it.
+            answers: file in which outputs of servers are cached. "" for no cache. Ignored if `no_cache` is set.
             workers: number of processes that share the rate limit.
         """
         from ...adapters.models.remote.transport import Transport, read_rate
@@ -286,7 +304,6 @@ class Config:
 
 
 def _isolation_of(values: Mapping[str, Any]) -> "Isolation":
-    """Return the isolation for attacks from files, from values that are not validated yet."""
     from ...adapters.models.sandbox.isolation import Isolation
 
     given = values["isolate"], values["time_limit"], values["memory_limit"]
@@ -309,7 +326,6 @@ def _choices_of(values: Mapping[str, Any]) -> tuple[AttackChoice, ...]:
 
 
 def _check_libraries(libraries: tuple[str, ...]) -> None:
-    """Raise UnknownName for unknown libraries. If none are given, the catalogue is not loaded."""
     if not libraries:
         return
     from ...adapters.catalogue.assemble import catalogue
@@ -335,17 +351,17 @@ def _check_files(config: Config) -> None:
         raise _at(
             word,
             InvalidInput(
-                f"{word}: {name} would run in this process, which `isolate=strict` forbids: only models, defences and "
-                "attacks from files run in a separate process"
+                f"{word}: the code in {name} would run in this process, which `isolate=strict` forbids; use data "
+                "without code (such as npz:FILE) and davylamp's own metrics, or set `isolate=yes`"
             ),
         )
 
 
 def _named_measures(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the measures with these names: groups, also those of single metrics, and user functions.
+    """Convert names of groups, metrics and user functions to measures. A metric becomes the group that computes it.
 
     Raises:
-        DavylampError: for an unknown group of metrics, group setting or user function.
+        DavylampError: if a group, a metric, a setting of a group or a user function does not exist.
     """
     if {*names} <= {*MEASURES}:
         return names
@@ -367,19 +383,19 @@ def _named_measures(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def in_usual_order(measures: Iterable[str]) -> tuple[str, ...]:
-    """Return measures without repetition: the groups of `ALL_MEASURES` in their order, then the others."""
+    """Return measures without duplicates: first the groups of `ALL_MEASURES` in that order, then the other measures."""
     given = dict.fromkeys(measures)
     return tuple(dict.fromkeys((*(name for name in ALL_MEASURES if name in given), *given)))
 
 
 def _at(path: str, error: DavylampError) -> DavylampError:
-    """Return the error with a key path before its message, unless the message already contains the path."""
+    """Set the key path of an error, such as "attacks[0].norm", and return the error."""
     error.path = path
     return error
 
 
 def prefixed(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call the function. If it raises an error, the message begins with the key path."""
+    """Call a function, and return its result. If it raises a DavylampError, put the key path before the message."""
     try:
         return function(*arguments)
     except DavylampError as error:

@@ -1,4 +1,4 @@
-"""Reads the settings of an evaluation from TOML and from texts, and writes them as TOML."""
+"""Reads the settings of an evaluation from TOML files, and writes them as TOML."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -27,12 +27,12 @@ _LARGEST_FILE = 1 << 20
 
 
 def read_config(path: str | Path) -> Config:
-    """Read a config from a TOML file. Fractions may be texts ("8/255").
+    """Read the settings of an evaluation from a TOML file. Fractions may be written as texts ("8/255").
 
     Raises:
-        Unavailable: if there is no such file.
-        InvalidInput: if it is not TOML, or a value has a wrong type.
-        UnknownName: if it has an unknown key.
+        Unavailable: if the file cannot be read.
+        InvalidInput: if the file is not valid TOML, or if a value has a wrong type or is out of range.
+        UnknownName: if the file has an unknown key.
     """
     table = read_toml(path)
     try:
@@ -43,16 +43,25 @@ def read_config(path: str | Path) -> Config:
 
 
 def base_config(config: Config | str | Path | None, preset: str | None = None) -> tuple[Config, set[str]]:
-    """Return the settings of a config, file or preset, and the names of the settings in the file or preset.
+    """Return the settings from which an evaluation starts, and the names of the settings that they set.
+
+    Args:
+        config: settings, or a TOML file with settings. None for the defaults or the preset.
+        preset: name of a preset. None for no preset.
+
+    Returns:
+        The settings, and the names of the fields that the file or preset sets or that differ from the defaults.
 
     Raises:
-        InvalidInput: if a file and a preset are given.
-        DavylampError: as for `read_config`.
+        InvalidInput: if both `config` and `preset` are given.
+        DavylampError: if the file cannot be read or is invalid, or if the preset does not exist.
     """
     from .presets import find_preset
 
     if config is not None and preset is not None:
-        raise InvalidInput(f"expected a config or a preset, got {_shown(config)} and {preset}")
+        raise InvalidInput(
+            f"a config and a preset cannot be combined, got {_shown(config)} and {preset}; give one only"
+        )
     if isinstance(config, (str, Path)):
         names = [each.name for each in fields(Config)]
         return read_config(config), {current_setting(name, names) for name in read_toml(config)}
@@ -66,17 +75,17 @@ def _shown(config: Any) -> str:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """Read a TOML file into a dict of plain values.
+    """Read a TOML file, and return its values as a dictionary.
 
     Raises:
-        Unavailable: if there is no such file.
-        InvalidInput: if it is not TOML, or empty.
+        Unavailable: if the file cannot be read.
+        InvalidInput: if the file is not valid TOML, is empty, or is larger than 1 MiB.
     """
     try:
         with expand_path(path).open("rb") as file:
             text = file.read(_LARGEST_FILE + 1)
         if len(text) > _LARGEST_FILE:
-            raise InvalidInput(f"expected a TOML file of at most 1 MiB, got more from {path}")
+            raise InvalidInput(f"expected a TOML file of at most 1 MiB, but {path} is larger")
         if not text.strip():  # left behind by a failed `--print-config > run.toml`
             raise InvalidInput(f"expected settings in {path}, got an empty file")
         return tomllib.loads(text.decode())
@@ -89,7 +98,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def config_from(table: Mapping[str, Any]) -> Config:
-    """Build a config from plain values of TOML."""
+    """Convert the values of a TOML file to a `Config`."""
     values = _known("", table, Config)
     if values.get("preset"):
         from .presets import find_preset
@@ -98,16 +107,16 @@ def config_from(table: Mapping[str, Any]) -> Config:
         find_preset(preset if isinstance(preset, str) else format_value(preset))
         if "attacks" not in values:
             start = f"davylamp evaluate --preset {preset} --print-config"
-            raise InvalidInput(f"preset: the file names {preset} but has no attacks; start from {start}")
+            raise InvalidInput(f"preset: the file names the preset {preset} but has no attacks; start from {start}")
     return Config(**values)
 
 
 def parse_attack_choice(item: Any, where: str = "") -> AttackChoice:
-    """Build an attack choice from a name or a table of plain values; `where` is its key path, such as "attacks[0]"."""
+    """Convert an entry of `attacks` in a TOML file to an `AttackChoice`."""
     values: dict[str, Any] = {"attack": item} if isinstance(item, str) else _known(where, item, AttackChoice)
     dot = f"{where}." if where else ""
     if "attack" not in values:
-        raise InvalidInput(f'{dot}attack: expected the name of an attack, got none; name it: attack = "pgd"')
+        raise InvalidInput(f'{dot}attack: expected the name of an attack, got none; add a line such as attack = "pgd"')
     try:
         choice = AttackChoice(**values)
         more = parameters_of([choice.row or choice.attack])
@@ -127,7 +136,7 @@ def parse_attack_choice(item: Any, where: str = "") -> AttackChoice:
 
 
 def write_config(config: Config) -> str:
-    """Format the config as TOML that `read_config` can read."""
+    """Return the TOML text of a config, which `read_config` can read."""
     import tomli_w
 
     empty = {item.name: () if item.default == () else None for item in fields(Config)}
@@ -140,7 +149,10 @@ def write_config(config: Config) -> str:
 
 
 def expand_models(config: Config) -> Config:
-    """Replace every `*` in the config's models by the names of the matching models for the config's data."""
+    """Return a config in which each model name with `*` is replaced by the names of all matching models.
+
+    Models that do not fit the data of the config are not matched.
+    """
     names: list[str] = []
     for pattern in config.models:
         matches = match_models(pattern, config.data) if "*" in pattern else [pattern]
@@ -151,7 +163,7 @@ def expand_models(config: Config) -> Config:
 
 
 def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
-    """Return the additional parameters that users' attacks among these define."""
+    """Return the parameters that users' attacks define themselves, by name. Other attacks are ignored."""
     attacks = list(attacks)
     searches = [parse_search(attack) for attack in attacks if isinstance(attack, str)]
     names = [each.inside for each in searches if not each.is_portfolio]
@@ -161,13 +173,14 @@ def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
 
 
 def read_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None = None) -> Any:
-    """Convert the value of a canonical parameter. Texts are accepted only for values without a TOML type.
+    """Check the value of a parameter of an attack in a TOML file, and convert the value to its type.
 
-    These are fractions ("1/255") and a `step_size` relative to epsilon ("2 epsilon / steps").
+    A number may be written as text if TOML has no other form: a fraction ("1/255"), or a `step_size` relative to
+    epsilon ("2 epsilon / steps").
 
     Raises:
-        UnknownName: if there is no such parameter.
-        InvalidInput: if the value is not of its type.
+        UnknownName: if the parameter does not exist.
+        InvalidInput: if the value has a wrong type or is out of range.
     """
     known = {**PARAMETERS, **(more or {})}
     if isinstance(value, str) and name in known and known[name].type is float:
@@ -176,11 +189,11 @@ def read_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None =
 
 
 def parse_text(name: str, text: str, more: Mapping[str, Parameter] | None = None) -> Any:
-    """Parse the value of a canonical parameter from the text of an option.
+    """Convert the text of a command-line option to the value of a parameter of an attack.
 
     Raises:
-        UnknownName: if there is no such parameter.
-        InvalidInput: if the text is not a value of its type.
+        UnknownName: if the parameter does not exist.
+        InvalidInput: if the text is not a valid value of the parameter.
     """
     return text if name == "step_size" and is_relative(text) else parse_parameter(name, text, more)
 
@@ -190,7 +203,7 @@ def _read_several(name: str, values: tuple[Any, ...], more: Mapping[str, Paramet
 
 
 def _known(where: str, table: Any, record: type) -> dict[str, Any]:
-    """Return the table as a dict with old keys renamed. Raise UnknownName if a key is not a field of `record`."""
+    """Return a TOML table as a dictionary, with old names of keys replaced by the current names."""
     if not isinstance(table, Mapping):
         raise InvalidInput(f"{where}: expected a table, got {format_value(table)}".removeprefix(": "))
     names = [item.name for item in fields(record)]

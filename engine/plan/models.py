@@ -1,4 +1,4 @@
-"""Models of a plan: loads surrogates to compute their digests, and omits runs that a model does not support."""
+"""Loads the surrogates of a plan, and finds the runs that a model supports."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -28,13 +28,14 @@ _GIVES = "the model returns"  # in reasons that do not apply to other kinds of a
 
 
 class LoadedSurrogate(NamedTuple):
-    """A loaded surrogate, of one or several models (its members).
+    """A loaded surrogate, which consists of one or several models (members). `NO_SURROGATE` has no members.
 
     Args:
-        sources: sources of the members; empty if examples are made on the attacked model itself.
+        sources: how to load each member.
         identities: name and digest of each member.
-        classifier: the member, or the mean of the members' logits.
-        unknown: reason why a member cannot be identified completely, by its name.
+        classifier: the classifier on which examples are made: the only member, or the mean of the logits of all
+            members. None for `NO_SURROGATE`.
+        unknown: reason why a member cannot be identified completely, by name of the member.
     """
 
     sources: tuple[ModelSource, ...] = ()
@@ -44,12 +45,12 @@ class LoadedSurrogate(NamedTuple):
 
     @property
     def via(self) -> str:
-        """Suffix of titles, " via SURROGATE"; "" without a surrogate."""
+        """Suffix " via SURROGATE" for titles of runs; "" for `NO_SURROGATE`."""
         return f" via {ensemble_name([each.model for each in self.identities])}" if self.identities else ""
 
     @property
     def is_random(self) -> bool | None:
-        """Whether the surrogate is random; None without a surrogate."""
+        """Whether the surrogate is randomised; None for `NO_SURROGATE`."""
         return None if self.classifier is None else self.classifier.random
 
     def check(self, subject: ModelOnData, classifier: Classifier, inputs: Tensor) -> None:
@@ -59,8 +60,8 @@ class LoadedSurrogate(NamedTuple):
         same = [each.model for each in self.identities if each.model_digest == subject.model_digest]
         if same:
             raise InvalidInput(
-                f"expected a surrogate that differs from the model, got {same[0]} for both, which would be a "
-                "white-box attack; for a white-box attack, give no surrogate"
+                f"expected a surrogate that differs from the attacked model, got {same[0]} as both models; for a "
+                "white-box attack, omit `surrogate`"
             )
         check_surrogate(classifier, self.classifier, inputs[:1].to(classifier.device))
 
@@ -69,10 +70,13 @@ NO_SURROGATE = LoadedSurrogate()
 
 
 def surrogate_names(config: Config, choice: AttackChoice) -> tuple[str, ...]:
-    """Return the names of the models on which a choice's examples are made; empty for the evaluated model itself.
+    """Return the names of the models on which the examples of an attack choice are made.
 
-    The config's surrogates replace those of the choice. If some choices name surrogates, the config's surrogates apply
-    to these choices only, and the other choices stay white-box.
+    `config.surrogate` replaces the surrogates of an attack choice. If some attack choices have surrogates,
+    `config.surrogate` applies only to these, and the other attacks are made on the evaluated model.
+
+    Returns:
+        Names of the surrogates; empty if the examples are made on the evaluated model.
     """
     if any(each.surrogate for each in config.attacks) and not choice.surrogate:
         return ()
@@ -82,15 +86,19 @@ def surrogate_names(config: Config, choice: AttackChoice) -> tuple[str, ...]:
 def load_surrogates(
     config: Config, models: Mapping[str, Classifier] | None = None, loading: LoadOptions = LOADED_HERE
 ) -> dict[tuple[str, ...], LoadedSurrogate]:
-    """Load the surrogates of a config. The keys are tuples of names; () stands for the evaluated model itself.
+    """Load all surrogates of a config.
 
     Args:
-        config: the configuration.
-        models: classifiers by name, in place of loading those names.
-        loading: options for loading the other surrogates by name.
+        config: the settings of the evaluation.
+        models: classifiers by name. Surrogates that are not in this mapping are loaded by name.
+        loading: options for loading surrogates by name.
+
+    Returns:
+        Each surrogate, by the names of its members. The key () has the value `NO_SURROGATE`, for attacks whose examples
+        are made on the evaluated model.
 
     Raises:
-        DavylampError: if one cannot be loaded.
+        DavylampError: if a surrogate cannot be loaded.
     """
     return {names: _load(names, models or {}, loading) for names in _sets_of(config)}
 
@@ -102,10 +110,14 @@ def check_surrogates(
     classifier: Classifier,
     inputs: Tensor,
 ) -> tuple[dict[tuple[str, ...], LoadedSurrogate], dict[str, str]]:
-    """Return the surrogates that fit a model, and the reason for each attack whose surrogate does not fit.
+    """Find the surrogates that fit an evaluated model.
+
+    Returns:
+        The surrogates that fit, by the names of their members. Then the reason for each surrogate that does not fit, by
+        its attacks.
 
     Raises:
-        InvalidInput: if none fits.
+        InvalidInput: if the only surrogate does not fit.
     """
     usable, refused = {}, {}
     for names, surrogate in surrogates.items():
@@ -122,7 +134,7 @@ def check_surrogates(
 
 
 def sources_of(surrogates: Iterable[LoadedSurrogate]) -> dict[tuple[Surrogate, ...], tuple[ModelSource, ...]]:
-    """Return the sources of each surrogate's members, by the members' identities."""
+    """Return how to load the members of each surrogate, by the identities of the members."""
     return {each.identities: each.sources for each in surrogates}
 
 
@@ -150,7 +162,7 @@ def supported_runs(
     *,
     refused: dict[str, str],
 ) -> list[tuple[int, AttackRun]]:
-    """Return the runs that the model supports.
+    """Return the runs that an evaluated model supports. The model is queried on one image.
 
     Args:
         cells: runs of one model, each with its index in the config.
@@ -177,7 +189,7 @@ def supported_runs(
 
 
 def runs_or_error(cells: dict[str, AttackRun], refused: dict[str, str]) -> dict[str, AttackRun]:
-    """Return the runs by key. Raises Unsupported if the models support none."""
+    """Return the supported runs unchanged. If there are no supported runs, raise Unsupported with the reasons."""
     if refused and not cells:
         names: dict[str, list[str]] = {}
         for name, why in refused.items():
@@ -196,9 +208,9 @@ def _why_not(
     image: Tensor,
     classes: Callable[[Classifier], int],
 ) -> str:
-    """Return why a run is impossible; "" if it is possible.
+    """Return the reason why a run is not supported; "" if the run is supported or the model fails.
 
-    If the model fails, "" is returned as well, because running the attack reports the failure.
+    A failure of the model is not reported here, because the run itself reports the failure later.
     """
     learner = surrogate or classifier
     rows = cell.search.rows(cell.row)
@@ -219,7 +231,6 @@ def _why_not(
 def _why_no_row(
     cell: AttackRun, row: Implementation, asked: Classifier, image: Tensor, classes: Callable[[Classifier], int]
 ) -> str:
-    """Return why an implementation cannot run on the model that it queries; "" if it can."""
     if why := why_no_layers(row, asked):
         return why
     if not cell.search.is_portfolio:  # a portfolio continues with its other attacks

@@ -1,4 +1,4 @@
-"""Plans of evaluations, and their parts for job arrays. Every process computes the same parts on its own."""
+"""The plan of an evaluation, which lists its runs, and the parts of a plan for job arrays."""
 
 import heapq
 import uuid
@@ -18,7 +18,12 @@ MOST_PARTS = 100_000  # more than the jobs of a scheduler
 
 
 class Part(NamedTuple):
-    """One part of an evaluation: its number, from 1, and the number of parts."""
+    """One of several parts of an evaluation, which run as separate jobs.
+
+    Args:
+        number: number of the part, from 1.
+        of: number of parts.
+    """
 
     number: int
     of: int
@@ -32,22 +37,23 @@ class Plan:
     """The runs of an evaluation, with their models and data.
 
     Args:
-        config: the configuration with every pattern expanded.
-        subjects: each model on its data, with its source.
-        cells: runs in their order: model by model.
-        data: source of the images.
-        failed: models and implementations that are not evaluated, each with the reason.
-        unknown: models, attacks and metrics that cannot be identified completely, each with the reason, by key of a
-            model on data or a run. Records that depend on them are valid for this plan only.
-        name: name of this plan, which is stored in these records.
-        choices: indices in `config.attacks` of a run's attacks, by key of the run.
-        surrogates: sources of surrogates, by identities; () stands for the evaluated model itself.
-        fit: source of the images for fitted attacks; None for the evaluation images.
-        notes: decisions made when the models were loaded.
-        traffic: server queries used to identify the models.
-        part: the part to run here, see `plan_for_part`; None for all.
-        parts: number of the part of each shard of a run, by key of the run.
-        loaded: the last model and its images, for runs in this process.
+        config: settings of the evaluation, with complete model names instead of patterns.
+        subjects: each evaluated model with its images, and how to load the model.
+        cells: the runs, in the order in which they run. All runs of a model follow each other.
+        data: how to load the images.
+        failed: reason why a model or an implementation is not evaluated, by its name.
+        unknown: reason why a model, an attack or a metric cannot be identified completely, by its name. The outer key
+            is that of a model on data or of a run. Records of such a model or run are not reused by other plans.
+        name: unique name of this plan, which is stored in the records that other plans must not reuse.
+        choices: indices of the attacks of a run in `config.attacks`, by key of the run.
+        surrogates: how to load the members of each surrogate, by the identities of the members. The key () is for runs
+            without a surrogate.
+        fit: how to load the images for fitted attacks. None if attacks are fitted on the evaluation images.
+        notes: notes for the user that arose when the models were loaded.
+        traffic: number of server queries that identified remote models.
+        part: the part of the evaluation to run in this job, see `plan_for_part`. None to run the whole evaluation.
+        parts: for each shard of a run, the number of the part that runs the shard. By key of the run.
+        loaded: cache with the last model and its images, which runs in this process can use.
     """
 
     config: Config
@@ -67,16 +73,19 @@ class Plan:
     loaded: LoadedCache = field(default_factory=LoadedCache, compare=False, repr=False)
 
     def source(self, subject: ModelOnData) -> ModelSource:
-        """Return the source of a model on data."""
+        """Return how to load the model of a model on data."""
         return next(source for known, source in self.subjects if known == subject)
 
     def surrogate(self, cell: AttackRun) -> tuple[ModelSource, ...]:
-        """Return the sources of a run's surrogate; empty if examples are made on the evaluated model."""
+        """Return how to load the members of a run's surrogate; empty if the run has no surrogate."""
         return self.surrogates.get(cell.surrogate, ())
 
     @property
     def transfers(self) -> list[tuple[ModelOnData, AttackRun]]:
-        """Pairs of a tested model and a run whose examples are tested on that model. Both have the same images."""
+        """Transfer tests of the plan: pairs of a model and a run whose examples are tested on this model.
+
+        The model and the run have the same images.
+        """
         first, rule, originals = self.config.models[0], self.config.transfer, self.originals
         return [
             (subject, cell)
@@ -90,30 +99,36 @@ class Plan:
 
     @property
     def transfers_here(self) -> list[tuple[ModelOnData, AttackRun]]:
-        """Transfers of runs that have a shard in this part.
+        """Transfer tests of the runs that have a shard in this part.
 
-        A part computes the transfers of a run if it finds that the run is complete.
+        A transfer test of a run is computed by the part that finds all shards of the run finished.
         """
         return [(subject, cell) for subject, cell in self.transfers if self.shards(cell)]
 
     @property
     def originals(self) -> dict[str, str]:
-        """Undefended model, by defended model that is tested on its examples. Empty if `examples` is "defended"."""
+        """Undefended model whose examples are tested on a defended model, by name of the defended model.
+
+        Empty if the field `examples` of the config is "defended".
+        """
         return {} if self.config.examples == "defended" else undefended_models(self.config.models)
 
     def shards(self, cell: AttackRun) -> list[int]:
-        """Return the shards of a run that belong to this part; all if there are no parts."""
+        """Return the numbers of the shards of a run that belong to this part. If `part` is None, return all shards."""
         numbers = range(cell.shards)
         return [*numbers] if self.part is None else [n for n in numbers if self.parts[cell.key][n] == self.part.number]
 
     @property
     def runs_in_this_part(self) -> tuple[AttackRun, ...]:
-        """Runs with a shard in this part."""
+        """Runs that have at least one shard in this part, in the order of the plan."""
         return self.cells if self.part is None else tuple(cell for cell in self.cells if self.shards(cell))
 
     @property
     def subjects_here(self) -> tuple[tuple[ModelOnData, ModelSource], ...]:
-        """Models on data of the runs in this part. Models without runs are distributed over the parts."""
+        """Models on data that this part needs, with how to load each model.
+
+        These are the models of the runs in this part. Models without runs are distributed over the parts.
+        """
         if self.part is None:
             return self.subjects
         attacked, needed = ({cell.subject for cell in cells} for cells in (self.cells, self.runs_in_this_part))
@@ -123,7 +138,10 @@ class Plan:
 
     @property
     def images(self) -> int:
-        """Number of images in this part's tasks, the unit of progress. An image counts once for each task."""
+        """Number of images over all tasks of this part, which is the total of the progress display.
+
+        An image counts once for each task in which it is used.
+        """
         tasks = [subject for subject, _ in self.subjects_here]
         tasks += [subject for subject, _ in self.transfers_here]
         spans = (len(cell.shard_slice(shard)) for cell in self.runs_in_this_part for shard in self.shards(cell))
@@ -134,7 +152,7 @@ def read_part(text: str) -> Part:
     """Parse a part such as "3/64".
 
     Raises:
-        InvalidInput: if the text is not a part. If a scheduler counts from 0, the message says so.
+        InvalidInput: if the text is not a part K/N with K from 1 to N.
     """
     number, _, of = text.strip().partition("/")
     if not (number.isdecimal() and of.isdecimal() and len(of) < 10):
@@ -151,24 +169,23 @@ def read_part(text: str) -> Part:
 
 
 def count_processes(workers: int, part: Part | None) -> int:
-    """Return the number of processes that query servers at the same time: the workers of all parts."""
+    """Return the number of processes that may query a server at the same time."""
     return workers if part is None else workers * part.of
 
 
 def assign_shards(cells: Iterable[AttackRun], of: int) -> dict[str, tuple[int, ...]]:
-    """Assign each shard of each run to a part.
+    """Assign each shard of each run to a part, so that all parts have about the same work.
 
-    The most expensive shards are assigned first, each to the part with the least work so far. The cost of a shard is
-    its number of images times the expected passes per image (`expected_passes`). Equal shards are assigned in the order
-    of the plan. Every part therefore gets shards of every model. This balances the parts although the models' speeds
-    are unknown.
+    Shards are assigned by descending cost, each to the part with the least work so far. The cost of a shard is its
+    number of images times the expected number of passes per image (`estimate_queries`). The shards of one run have
+    about the same cost, so they are spread over the parts, and each part gets shards of fast and of slow models.
 
     Args:
-        cells: runs of a plan, in its order.
+        cells: runs of a plan, in the order of the plan.
         of: number of parts.
 
     Returns:
-        For each run, by key, the numbers of its shards' parts, from 1.
+        The number of the part of each shard, from 1, by key of the run.
     """
     pieces = [
         (estimate_queries(cell) * len(cell.shard_slice(shard)), cell.key, shard)
@@ -186,9 +203,9 @@ def assign_shards(cells: Iterable[AttackRun], of: int) -> dict[str, tuple[int, .
 
 
 def plan_for_part(plan: Plan, part: Part) -> Plan:
-    """Return the plan of one part: the same runs, limited to the part's shards.
+    """Return the plan that runs one part of an evaluation. It has the same runs, of which the part runs some shards.
 
-    Every process with the same plan computes the same parts. Records do not contain their part.
+    Jobs need no communication, because the same plan always gives the same parts. Records do not depend on the part.
 
     Args:
         plan: plan of the whole evaluation.

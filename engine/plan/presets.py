@@ -1,4 +1,4 @@
-"""The settings of published evaluations: attacks, threat models, parameters and metrics that libraries support."""
+"""Presets: the settings of published evaluations, such as attacks, threat models, parameters and metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ class Preset:
     """The settings of a published evaluation.
 
     Args:
-        config: the configuration, with one implementation for each attack of the paper.
+        config: settings of the evaluation, with one implementation for each attack of the paper.
         metrics: symbols of the metrics that the paper reports.
-        source: the paper and the section.
-        missing: attacks of the paper that no library has.
-        readings: differences from the paper, and choices where the paper gives no value.
-        findings: known issues of implementations, each with the reason why the preset uses the implementation anyway.
-        radii: pairs of radii by norm: for images of up to `SMALL` components, and for larger images. They apply to
-            attacks without a given radius.
+        source: the paper, with the sections that describe the settings.
+        missing: attacks of the paper that no library implements.
+        readings: notes on differences from the paper, and on values that the paper does not give.
+        findings: reasons why the preset uses an implementation with a known issue, by name of the known issue.
+        radii: radii of attacks for which the config has no radius, by norm. The first radius of each pair is for images
+            of up to `SMALL` components, the second radius for larger images.
     """
 
     config: Config
@@ -36,20 +36,20 @@ class Preset:
     radii: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def radius(self, norm: str, components: int) -> float | None:
-        """Return the preset's radius for images of this size; None if the preset has none."""
+        """Return the radius for attacks without a radius; None if the preset has no radius for the norm."""
         return self.radii[norm][components > SMALL] if norm in self.radii else None
 
     def lines(self) -> list[str]:
-        """Return notes for readers of the results: source, missing attacks, differences from the paper."""
+        """Return notes for readers of the results: source, differences from the paper, and missing attacks."""
         lines = [self.source, *self.readings]
         return [*lines, f"not available in any library: {', '.join(self.missing)}"] if self.missing else lines
 
 
 def find_preset(name: str) -> Preset:
-    """Return a preset by name.
+    """Return the preset with a given name.
 
     Raises:
-        UnknownName: if there is no such preset.
+        UnknownName: if the preset does not exist.
     """
     if name not in PRESETS:
         raise UnknownName("preset", name, PRESETS)
@@ -57,12 +57,16 @@ def find_preset(name: str) -> Preset:
 
 
 def describe_preset(name: str) -> list[str]:
-    """Return a preset's notes for readers of the results; empty without a preset."""
+    """Return the notes of a preset for readers of the results; empty if `name` is not the name of a preset."""
     return [f"preset {name}: {line}" for line in PRESETS[name].lines()] if name in PRESETS else []
 
 
 def preset_radius(name: str, norm: str, components: int) -> float | None:
-    """Return a preset's radius for an attack that has none; None without a preset, or if the preset has none."""
+    """Return the radius of a preset for attacks without a radius.
+
+    Returns:
+        The radius. None if there is no preset, or if the preset has no radius for the norm.
+    """
     return PRESETS[name].radius(norm, components) if name in PRESETS else None
 
 

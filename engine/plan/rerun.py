@@ -1,4 +1,4 @@
-"""Rebuilds the config of stored runs, so that they can be repeated."""
+"""Rebuilds the settings of an evaluation from the runs in a results folder, so that the runs can be repeated."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,12 +13,16 @@ from .config import AttackChoice, Config, Examples, Transfer
 
 
 class TransferRun(NamedTuple):
-    """Settings of a config that give the transfer tests of a folder.
+    """Settings that repeat the transfer tests of a results folder.
 
-    `rule` is the value of `transfer` that covers all tests, and `first` the first model for the rule "simple". Under
-    this rule there are `asked` pairs of a run and a different model on the same images, of which `tested` are in the
-    folder. If examples of an undefended model were tested on its defences, `examples` is set and `defended` lists the
-    defences.
+    Args:
+        rule: value of `Config.transfer` with which a plan contains all these tests.
+        first: name of the first model, if `rule` is "simple". If `examples` is not "defended", the undefended model.
+        tested: number of transfer tests in the folder.
+        asked: number of transfer tests that a plan with this rule contains.
+        examples: value of `Config.examples`. If it is not "defended", the tests are those of undefended models'
+            examples on defended models.
+        defended: names of the defended models of these tests.
     """
 
     rule: Transfer
@@ -34,12 +38,12 @@ def transfer_of(
     transfers: Mapping[str, Mapping[str, object]],
     others: Mapping[str, ModelOnData] | None = None,
 ) -> TransferRun:
-    """Return the transfer setting that covers the tests in a folder.
+    """Find the settings with which a plan contains the transfer tests of a results folder.
 
     Args:
-        cells: finished runs.
-        transfers: tests by key of the run and key of the tested model on data, as in `Results`.
-        others: further models on data, by key, which may have no run.
+        cells: finished runs of the folder.
+        transfers: transfer tests, by key of the run and then by key of the tested model on data.
+        others: further models on data of the folder, by key. They may have no runs.
     """
     if shown := _shown_to_defences(cells, transfers, others or {}):
         return shown
@@ -65,7 +69,7 @@ def transfer_of(
 def _shown_to_defences(
     cells: Sequence[AttackRun], transfers: Mapping[str, Mapping[str, object]], others: Mapping[str, ModelOnData]
 ) -> TransferRun | None:
-    """Return the tests of undefended models' examples on their defences; None if there are other tests."""
+    """Return the settings for tests of undefended models' examples on defended models; None for other tests."""
     subjects = {**others, **{cell.subject.key: cell.subject for cell in cells}}
     tested = {
         (cell.subject.model, subjects[key].model)
@@ -91,7 +95,7 @@ def configs_of(
     examples: Examples = "defended",
     defended: Sequence[str] = (),
 ) -> tuple[Config, ...]:
-    """Return configs whose plans contain these runs, with equal keys: one for each data set and set of shared settings.
+    """Return configs whose plans together contain the given runs, with the same keys.
 
     A config combines every model with every attack and seed, so its plan may have runs that the folder lacks. If the
     images were drawn at random, the config has the whole population. Metrics that were measured later are among its
@@ -99,10 +103,11 @@ def configs_of(
 
     Args:
         cells: runs of a results folder.
-        transfer: transfer rule of the evaluation.
-        first: the first model, from which "simple" starts.
-        examples: examples for its defended models.
-        defended: models tested on examples of their undefended models, which may have no runs.
+        transfer: value of `Config.transfer`.
+        first: name of the model that is listed first, which matters if `transfer` is "simple". "" for any model.
+        examples: value of `Config.examples`.
+        defended: names of defended models that were tested on examples of their undefended models. They may have no
+            runs.
     """
     groups: dict[str, list[AttackRun]] = {}
     for cell in cells:
@@ -159,7 +164,7 @@ def _config(cells: list[AttackRun], transfer: Transfer, model: str) -> Config:
 
 
 def _choice(cell: AttackRun) -> AttackChoice:
-    """Build an attack choice with every parameter of the run, so that no parameter is matched again."""
+    """Convert a run to an `AttackChoice` with all parameters of the run, so that no default is applied again."""
     threat = cell.as_planned.threat_model
     return AttackChoice(
         cell.attack, threat.norm, threat.epsilon, cell.target, cell.parameters, cell.grid, defaults=True

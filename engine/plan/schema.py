@@ -1,4 +1,4 @@
-"""Validates dataclasses against their type hints with pydantic. Errors are one line and name the key."""
+"""Validates the values of dataclasses against their type hints, with messages of one line that name the field."""
 
 import json
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ _SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 @dataclass(frozen=True)
 class Option:
-    """Command-line option for a config field. The allowed values follow from the field's type.
+    """Mark in the type hint of a field of `Config`: the field is also a command-line option.
 
     Args:
-        help: help text.
-        name: name of the option, without dashes; empty for the field's name.
-        also: alternative name, without dashes.
+        help: help text of the option.
+        name: name of the option, without dashes. "" for the name of the field.
+        also: alternative name of the option, without dashes. "" for none.
     """
 
     help: str
@@ -36,21 +36,21 @@ class Option:
 
 
 def option_of_field(hint: Any) -> Option | None:
-    """Return the `Option` in a field's type hint; None if there is none."""
+    """Return the `Option` in the type hint of a field; None if the hint contains no `Option`."""
     return next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Option)), None)
 
 
 def check_record(record: type, values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Validate the values of a dataclass's fields against their declared types. Types are not converted.
+    """Check the values for the fields of a dataclass against the type hints, and return the checked values by name.
 
     Args:
-        record: a dataclass with type hints.
-        values: a value for every field; a list is accepted for a tuple.
+        record: the dataclass.
+        values: a value for every field, by name. Lists are converted to tuples. Other types are not converted.
         where: key path of the dataclass in the configuration, such as "attacks[0]".
 
     Raises:
-        InvalidInput: if a value has a wrong type or is out of range. The message begins with its key path.
-        UnknownName: if a text is not one of the allowed ones.
+        InvalidInput: if a value has a wrong type or is out of range. The message begins with the key path of the value.
+        UnknownName: if a text is not one of the allowed texts.
     """
     from pydantic import ValidationError
 
@@ -62,7 +62,7 @@ def check_record(record: type, values: Mapping[str, Any], where: str = "") -> di
 
 
 def format_value(value: Any) -> str:
-    """Format a value as TOML, shortened for error messages."""
+    """Format a value for an error message, shortened to 60 characters."""
     if isinstance(value, Mapping):
         return "a table"
     try:
@@ -83,7 +83,7 @@ def _model_of(record: type) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Convert lists to tuples and NumPy numbers to Python's, also inside tables."""
+    """Convert lists to tuples and NumPy numbers to Python numbers, also inside tables and lists."""
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

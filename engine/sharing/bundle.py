@@ -1,4 +1,4 @@
-"""Bundles a results folder into one file: unchanged records, plain tables, card, licence and checksums."""
+"""Writes bundles: a results folder in one ZIP file, with records, plain tables, data card, licence and checksums."""
 
 import hashlib
 import json
@@ -20,12 +20,12 @@ _DAY = (1980, 1, 1, 0, 0, 0)  # date of every file in a bundle, for reproducible
 
 
 class BundleSummary(NamedTuple):
-    """A written bundle.
+    """Summary of a bundle that `write_bundle` wrote.
 
     Args:
         path: the bundle file.
-        records: number of records of each kind.
-        notes: notes on omitted files.
+        records: number of records in the bundle, by kind, such as "cells".
+        notes: notes for the user, such as which files of the results folder are not in the bundle.
     """
 
     path: Path
@@ -36,19 +36,21 @@ class BundleSummary(NamedTuple):
 def write_bundle(
     folder: str | Path, path: str | Path, *, terms: SharingTerms | None = None, images: bool = True
 ) -> BundleSummary:
-    """Bundle a results folder. The same folder, terms and versions give the same bytes.
+    """Write a results folder into one ZIP file, and return a summary of this bundle.
 
-    The servers' answer cache, which may be private, and lock files are omitted.
+    The same folder, terms and versions of davylamp and PyArrow give the same bytes. The bundle does not contain the
+    cached answers of model servers, which may be private.
 
     Args:
-        folder: results folder of `davylamp evaluate`, which is not changed.
-        path: ZIP file.
-        terms: licence, creator, name and description. None to leave them unstated.
-        images: whether to include stored adversarial images.
+        folder: results folder of `davylamp evaluate`. The folder is not changed.
+        path: the bundle file, whose name ends in ".zip".
+        terms: licence, creator, name and description of the results. None leaves all of these unstated.
+        images: whether the bundle contains the adversarial images that the folder stores.
 
     Raises:
-        InvalidInput: If a file of the folder is damaged, two files conflict, or the path does not end in `.zip`.
-        Unavailable: If there is no such folder, it is empty, or the file cannot be written.
+        InvalidInput: If a file of the folder is damaged, if two files of the folder conflict, or if the path does not
+            end in `.zip`.
+        Unavailable: If the folder does not exist or is empty, or if the bundle cannot be written.
     """
     place = check_output_path(path, advice="choose a different file")
     if place.suffix.lower() != ".zip":
@@ -75,13 +77,13 @@ def write_bundle(
 
 
 def share_tables(folder: str | Path, terms: SharingTerms, records: Mapping[str, int] | None = None) -> SharedTables:
-    """Build the tables of a results folder that any program can read, with their description."""
+    """Build the tables that are shared with a results folder."""
     tables = flat_tables(folder)
     return SharedTables(tables, {name: parquet_bytes(table) for name, table in tables.items()}, terms, records or {})
 
 
 def describe_files(shared: SharedTables) -> dict[str, bytes]:
-    """Return all files of a bundle except records, by path: tables, card, licence."""
+    """Return the content of the tables, the data card and the licence file of a bundle, by path in the bundle."""
     texts = {f"data/{name}.parquet": content for name, content in shared.files.items()}
     texts["README.md"] = card_of(shared).encode()
     texts["LICENSE.txt"] = licence_text(shared.terms).encode()
@@ -98,13 +100,13 @@ def _write(draft: Path, texts: Mapping[str, bytes], sources: Mapping[str, Path])
 
 
 def _contents(texts: Mapping[str, bytes], sources: Mapping[str, Path]) -> Iterator[tuple[str, bytes]]:
-    """Yield all files sorted by path, with only one in memory at a time."""
+    """Yield the path and the content of each file, sorted by path. Only one record is in memory at a time."""
     for name in sorted({*texts, *sources}):
         yield name, texts[name] if name in texts else read_regular_file(sources[name])
 
 
 def reproducible_entry(name: str) -> zipfile.ZipInfo:
-    """Return the ZIP entry of a file with a fixed date and fixed permissions, so that equal files have equal bytes."""
+    """Return a ZIP entry with a fixed date and fixed permissions, so that archives of equal files have equal bytes."""
     entry = zipfile.ZipInfo(name, _DAY)
     entry.create_system, entry.external_attr = 3, 0o100644 << 16
     return entry

@@ -1,4 +1,4 @@
-"""Files that accompany shared results: data card, licence and manifest."""
+"""Files that describe shared results: the data card README.md, LICENSE.txt and the manifest bundle.json."""
 
 import json
 import re
@@ -18,16 +18,17 @@ _UNSTATED = "no licence is stated; ask the creator of these results for permissi
 
 @dataclass(frozen=True)
 class SharingTerms:
-    """Licence, creator, title and description, given by the person who shares the results.
+    """Licence, creator, title and description that a person states for the results that they share.
 
     Args:
-        licence: SPDX identifier, such as "CC-BY-4.0". If it is "", every file says that no licence is stated.
-        creator: person or organisation; "" for not stated.
-        name: title of the data set; "" for a title made from the names of models and data.
-        description: a sentence; "" for a summary of the content.
+        licence: SPDX identifier of the licence, such as "CC-BY-4.0". If the licence is "", the files that describe the
+            results tell readers that no licence is stated.
+        creator: person or organisation that made the results. "" if not stated.
+        name: title of the data set. "" for a title made from the names of the models and the data.
+        description: description of the data set. "" for a generated summary of the content.
 
     Raises:
-        InvalidInput: If the licence is not an SPDX identifier, or a text has line breaks.
+        InvalidInput: If the licence is not an SPDX identifier, or if another field has line breaks.
     """
 
     licence: str = ""
@@ -45,13 +46,13 @@ class SharingTerms:
 
 @dataclass(frozen=True)
 class SharedTables:
-    """Tables to share, with their bytes and description.
+    """Tables of a results folder to be shared, from which the data card and the manifest are made.
 
     Args:
         tables: tables by name, from `flat_tables`.
-        files: Parquet bytes by table name.
-        terms: terms given by the user.
-        records: number of records of each kind; empty if only the tables are shared.
+        files: content of the Parquet file of each table, by table name.
+        terms: licence, creator, title and description that the user states.
+        records: number of records in the bundle, by kind. Empty if only the tables are shared.
     """
 
     tables: Mapping[str, pa.Table]
@@ -60,7 +61,7 @@ class SharedTables:
     records: Mapping[str, int] = field(default_factory=dict)
 
     def distinct(self, column: str) -> list[str]:
-        """Return the sorted values of a column in the table of runs; empty if there are none."""
+        """Return the different values of a column of the table "cells", sorted; [] if the column does not exist."""
         table = self.tables.get("cells")
         if table is None or column not in table.column_names:
             return []
@@ -68,7 +69,7 @@ class SharedTables:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions of every program used in a run: "1.2" or "1.2, 1.3"."""
+        """Versions of the programs that the runs used, by program, such as "1.2", or "1.2, 1.3" if runs differ."""
         seen: dict[str, set[str]] = {}
         for text in self.distinct("versions"):
             for name, version in json.loads(text).items():
@@ -77,14 +78,14 @@ class SharedTables:
 
     @property
     def name(self) -> str:
-        """Title of the data set."""
+        """Title of the data set, from the user's terms or else from the names of the models and the data."""
         models, data = self.distinct("model"), self.distinct("data")
         shown = ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
         return self.terms.name or f"Adversarial robustness of {shown or 'models'} on {', '.join(data) or 'images'}"
 
     @property
     def description(self) -> str:
-        """Description of the data set."""
+        """Description of the data set, from the user's terms or else a summary of the content."""
         cells = self.tables.get("cells")
         count = 0 if cells is None else len(cells)
         made = (
@@ -97,7 +98,7 @@ class SharedTables:
 
     @property
     def written(self) -> str:
-        """Date of the last record, such as 2026-11-24; "" if unknown."""
+        """Date of the last run that was written, such as "2026-11-24"; "" if there is no run."""
         return max(self.distinct("written"), default="")[:10]
 
 
@@ -138,7 +139,7 @@ def licence_url(licence: str) -> str:
 
 
 def manifest_of(shared: SharedTables) -> dict[str, Any]:
-    """Return the content of bundle.json: the bundle's format and files, and the configuration of every run."""
+    """Return the content of bundle.json: format version, licence, numbers of records, and configuration of each run."""
     cells = shared.tables.get("cells")
     return {
         "bundle": 1,
@@ -164,5 +165,5 @@ def _listed(names: list[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Remove characters that are Markdown markup."""
+    """Replace characters that are Markdown markup by underscores."""
     return re.sub(r"[`|<>\[\]\r\n]", "_", text)

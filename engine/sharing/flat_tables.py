@@ -1,4 +1,4 @@
-"""Tables of a results folder that any program can read: per image and run, per run, and per clean image."""
+"""Converts a results folder to three plain tables: one row per image and run, per run, or per clean image and model."""
 
 import json
 from pathlib import Path
@@ -68,11 +68,13 @@ COLUMNS = {
 
 
 def flat_tables(folder: str | Path) -> dict[str, pa.Table]:
-    """Return the tables of a results folder by name: `responses`, `cells`, `clean`. Empty ones are omitted.
+    """Return the tables of a results folder by name: `responses`, `cells`, `clean`. Empty tables are omitted.
+
+    `MEANINGS` describes the rows of each table, and `COLUMNS` describes the columns.
 
     Raises:
-        Unavailable: If there is no such folder.
-        StoreMismatch: If it was written in a different format.
+        Unavailable: If the folder does not exist.
+        StoreMismatch: If the folder was written in a different format.
     """
     states = list_cells(folder)
     rows = [_cell_row(state) for state in sorted(states, key=lambda state: state.key)]
@@ -85,7 +87,7 @@ def flat_tables(folder: str | Path) -> dict[str, pa.Table]:
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
-    """Convert a table to a Parquet file, with the same bytes for the same table and version of Arrow."""
+    """Return the content of a Parquet file with this table. Equal tables and PyArrow versions give equal bytes."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue().to_pybytes()
@@ -96,7 +98,10 @@ def _table(frame: pd.DataFrame) -> pa.Table:
 
 
 def _cell_row(state: CellState) -> dict[str, Any]:
-    """Return the columns of a run. An attack that this version does not have is described by its spec only."""
+    """Return the row of a run in the table "cells".
+
+    If this version of davylamp does not know the attack, columns that depend on the attack are missing.
+    """
     cell = state.cell
     about = {"cell": state.key, "model": cell.subject.model, "implementation": cell.attack, "data": cell.subject.data}
     if not unknown_attack(cell):

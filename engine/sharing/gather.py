@@ -1,4 +1,4 @@
-"""Selects the file of every record from several results folders, and finds conflicts."""
+"""Compares several results folders before a merge: selects one file for each record, and finds conflicts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +21,13 @@ BESIDE = ("README.md", "LICENSE.txt", "SHA256SUMS", "bundle.json", "croissant.js
 
 
 class Disagreement(NamedTuple):
-    """Two folders that contain different records under one key.
+    """A conflict: two folders contain different records with the same key.
 
     Args:
-        kind: kind of the records.
+        kind: kind of the records, such as "cells".
         key: key that both records have.
-        title: description of the record.
-        reason: columns that differ, and the files.
+        title: description of the record, such as its attack and model.
+        reason: in words, the columns that differ and the folders or files that disagree.
     """
 
     kind: str
@@ -37,21 +37,21 @@ class Disagreement(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The conflict in one line."""
+        """One line of text that describes the conflict."""
         return f"{self.kind}/{self.key} ({self.title}): {self.reason}"
 
 
 @dataclass
 class MergePlan:
-    """Combined content of several folders.
+    """Result of `gather`: the files that a merge of several results folders would contain, and the problems found.
 
     Args:
-        folders: folders in the given order.
-        files: selected file by its path in a results folder: "cells/KEY.CONTENT.parquet".
+        folders: the results folders, in the order of the user.
+        files: the selected files, by path in the merged folder, such as "cells/KEY.CONTENT.parquet".
         conflicts: records on which two folders disagree.
-        damaged: message for every damaged file.
-        notes: notes on automatic choices and omissions.
-        failed: models and implementations that could not be evaluated, with the reason.
+        damaged: a message for each damaged file.
+        notes: notes on files that were selected automatically or omitted.
+        failed: reason why a model or an implementation could not be evaluated, by its name.
     """
 
     folders: list[Path]
@@ -63,7 +63,7 @@ class MergePlan:
 
 
 class _Chosen(NamedTuple):
-    """The selected file for a key, the folders with the same result, and whether the result is a failure."""
+    """The file that was selected for a key, with the positions of the folders that contain the same result."""
 
     path: Path
     agreeing: frozenset[int]
@@ -72,20 +72,21 @@ class _Chosen(NamedTuple):
 
 
 def gather(folders: Sequence[str | Path], prefer: str | Path | None = None) -> MergePlan:
-    """Inspect every file of several results folders, without writing anything.
+    """Select one file for each record of several results folders, and list conflicts. No file is written.
 
-    If several folders have equal records, up to rounding, the first folder's file is used. A result takes precedence
-    over a failure, and a replacement takes precedence over the record that it replaces. Records about a run's examples
-    are taken only from folders with the selected result of this run.
+    If several folders have equal records, up to rounding, the file of the first folder is selected. A result takes
+    precedence over a failure. A replacement takes precedence over the record that it replaces. Transfer results, checks
+    and detections describe the examples of one run. They are taken only from folders whose result of that run is the
+    selected one.
 
     Args:
         folders: results folders of `davylamp evaluate`.
-        prefer: folder whose record is used on conflicts: one of `folders`, or "newest" (by time of writing). None to
-            report conflicts.
+        prefer: the folder whose record is selected in a conflict, which must be one of `folders`. "newest" selects the
+            record that was written last. None selects no record, and lists the conflict.
 
     Raises:
-        StoreMismatch: If one was written in a different format.
-        Unavailable: If one does not exist or cannot be read.
+        StoreMismatch: If a folder was written in a different format.
+        Unavailable: If a folder does not exist or cannot be read.
     """
     stores = [ResultsStore(folder, create=False) for folder in folders]
     gathered = MergePlan([store.folder for store in stores])
@@ -122,7 +123,11 @@ def _choose(
     gathered: MergePlan,
     cell: _Chosen | None,
 ) -> _Chosen | None:
-    """Return the selected file for a key; None if no file is usable, or if a conflict is unresolved."""
+    """Select the file for a key. Conflicts, damaged files and notes are added to `gathered`.
+
+    Returns:
+        The selected file. None if no file is usable, or if `prefer` does not resolve a conflict.
+    """
     origin = {path: place for place, store in enumerate(stores) for path in store.files(kind, key)}
     records = _sound(origin, kind, key, gathered)
     if cell is not None:
@@ -152,7 +157,7 @@ def _choose(
 
 
 def _sound(origin: Mapping[Path, int], kind: Kind, key: str, gathered: MergePlan) -> dict[Path, Record]:
-    """Return the usable records with a key. Damaged ones are added to `damaged`."""
+    """Read the records of the files in `origin`, and return the valid ones. Damaged files are added to `gathered`."""
     records, damaged = read_files(origin, f"{kind}/{key}")
     gathered.damaged += map(str, damaged.values())
     for path, each in [*records.items()]:
@@ -172,7 +177,7 @@ def _prefer(
     stores: Sequence[ResultsStore],
     prefer: str | Path | None,
 ) -> Path | None:
-    """Return the file that the user's preference selects; None without a preference, or if it selects no file."""
+    """Return the file that the user's preference selects. None if there is no preference, or if no file matches."""
     if prefer is None:
         return None
     if prefer == NEWEST:
@@ -187,7 +192,7 @@ def _prefer(
 
 
 def title_of(kind: str, key: str, meta: Mapping[str, Any]) -> str:
-    """Describe a record by its attack and model, or by its key if these are unknown."""
+    """Describe a record by its attack, model and data. If the metadata lack them, return the key."""
     try:
         if "spec" in meta and kind != "corruptions":
             cell = AttackRun.from_record(meta)
@@ -212,7 +217,7 @@ def _join_failures(stores: Sequence[ResultsStore], damaged: list[str]) -> dict[s
 def _gather_images(
     stores: Sequence[ResultsStore], chosen: Mapping[Kind, Mapping[str, _Chosen]], gathered: MergePlan
 ) -> None:
-    """Select the stored images. Images of a run are taken only from folders with the run's selected result."""
+    """Select the files of stored images. Images of a run come only from folders that have its selected result."""
     everywhere = [list_images(store.folder) for store in stores]
     for name in sorted({name for names in everywhere for name in names}):
         record = chosen["cells"].get(name.partition("-")[0]) or chosen["parts"].get(name)
@@ -236,7 +241,7 @@ def _gather_images(
 
 
 def _notes_on_folders(stores: Sequence[ResultsStore]) -> Iterator[str]:
-    """Yield notes on running evaluations, and on files that do not belong to a results folder."""
+    """Yield a note for each folder with a running evaluation, or with files that do not belong to a results folder."""
     known = {*KINDS, "images", "locks", "davylamp.json", SEQUENCE}
     for store in stores:
         if store.claimed():

@@ -1,4 +1,4 @@
-"""Image files of results folders: lists, validates and compares them, without unpickling."""
+"""Lists, validates and compares the image files of results folders, without unpickling."""
 
 import os
 import zipfile
@@ -11,7 +11,7 @@ from ..store.atomic_files import read_regular_file
 
 
 def list_images(folder: Path) -> dict[str, Path]:
-    """Return the files of stored images, by the name `KEY-SHARD`."""
+    """Return the paths of the image files in a results folder, by file name without ".npz": `KEY-SHARD`."""
     place = folder / "images"
     try:
         names = sorted(os.listdir(place))  # noqa: PTH208 - names alone, of thousands of files
@@ -21,7 +21,7 @@ def list_images(folder: Path) -> dict[str, Path]:
 
 
 def why_unreadable(path: Path) -> str:
-    """Return why a file is not a valid file of images; "" if it is."""
+    """Return the reason why an image file of a results folder cannot be read; "" if the file is valid."""
     try:
         if not path.is_file():
             return "it is not a regular file"
@@ -31,7 +31,7 @@ def why_unreadable(path: Path) -> str:
 
 
 def same_images(one: Path, other: Path) -> bool:
-    """Whether two valid files contain the same arrays."""
+    """Return whether two valid image files contain the same arrays."""
     if one.stat().st_size == other.stat().st_size and read_regular_file(one) == read_regular_file(other):
         return True
     mine, theirs = _read(one), _read(other)

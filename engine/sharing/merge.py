@@ -23,12 +23,12 @@ _SHOWN = 8  # most conflicts or damaged files named in a message
 
 
 class MergeSummary(NamedTuple):
-    """A finished merge.
+    """Summary of a results folder that was merged or unpacked.
 
     Args:
         folder: the new results folder.
-        records: number of files of each kind.
-        notes: notes on choices and omissions.
+        records: number of files in the new folder, by kind, such as "cells".
+        notes: notes on files that were selected automatically or omitted.
     """
 
     folder: Path
@@ -37,7 +37,7 @@ class MergeSummary(NamedTuple):
 
 
 class FoldersDisagree(InvalidInput):
-    """Folders with different contents under the same key."""
+    """Raised if results folders contain different records with the same key."""
 
 
 def merge_folders(
@@ -49,13 +49,14 @@ def merge_folders(
     interrupted, the next call reuses its files. The sources are not changed.
 
     Args:
-        folders: at least two folders, or bundles opened by `open_results`.
-        out: a new or empty folder.
-        prefer: as for `gather`.
-        link: whether to use hard links instead of copies if the file system supports them.
+        folders: at least two results folders. Bundles must be opened with `open_results` first.
+        out: the new results folder. If the folder exists, it must be empty.
+        prefer: the folder whose record is used in a conflict, which must be one of `folders`. "newest" uses the record
+            that was written last. None raises FoldersDisagree in a conflict.
+        link: whether files are hard links instead of copies. If the file system has no hard links, files are copied.
 
     Raises:
-        FoldersDisagree: If two folders have different records under one key and `prefer` does not decide.
+        FoldersDisagree: If two folders have different records with the same key, and `prefer` does not select a record.
         InvalidInput: If a file is damaged, or `out` is one of the folders.
         Unavailable: If a folder cannot be read, or `out` cannot be written or is not empty.
     """
@@ -87,11 +88,11 @@ def merge_folders(
 
 
 def check_mergeable(gathered: MergePlan) -> MergePlan:
-    """Return the plan unchanged if it can be merged.
+    """Check that a merge plan has no damaged files and no conflicts, and return the plan unchanged.
 
     Raises:
-        InvalidInput: If files are damaged. The message names them.
-        FoldersDisagree: If folders conflict. The message names the records.
+        InvalidInput: If files are damaged. The message names these files.
+        FoldersDisagree: If folders conflict. The message names the records that differ.
     """
     if gathered.damaged:
         advice = "run `davylamp evaluate` to recompute them, or move them away"
@@ -107,9 +108,14 @@ def check_mergeable(gathered: MergePlan) -> MergePlan:
 
 
 def place_files(draft: Path, gathered: MergePlan, place: Callable[[Path, Path], object]) -> None:
-    """Copy or link every selected file into an existing folder, and mark it as a results folder.
+    """Copy or link every selected file into an existing folder, and mark this folder as a results folder.
 
-    Files from an interrupted merge are reused if they are still selected, and deleted otherwise.
+    Files that an interrupted merge left in the folder are reused if they are still selected, and deleted otherwise.
+
+    Args:
+        draft: the folder to fill.
+        gathered: the selected files.
+        place: function that copies or links a file. Called with the source and the new path.
     """
     for old in sorted(draft.rglob("*")):
         name = old.relative_to(draft).as_posix()
@@ -129,12 +135,12 @@ def place_files(draft: Path, gathered: MergePlan, place: Callable[[Path, Path], 
 
 
 def copy_file(source: Path, new: Path) -> None:
-    """Copy a file."""
+    """Copy the file `source` to the path `new`."""
     shutil.copyfile(source, new)
 
 
 def link_file(source: Path, new: Path) -> None:
-    """Hard-link a file, or copy it if the file system has no hard links."""
+    """Create a hard link `new` to the file `source`. If the file system has no hard links, copy the file."""
     try:
         os.link(source, new)
     except OSError:
@@ -142,14 +148,17 @@ def link_file(source: Path, new: Path) -> None:
 
 
 def join_parts(folder: Path) -> None:
-    """Join the shards of runs that were computed in separate folders, if all shards of a run are present."""
+    """Join the shards of each run whose shards are all present in a merged folder.
+
+    Shards are in separate folders before the merge if the parts of an evaluation ran separately.
+    """
     store = ResultsStore(folder)
     if join_all(store):
         forget_finished(store)
 
 
 def count_records(gathered: MergePlan) -> dict[str, int]:
-    """Count the files of each kind."""
+    """Return the number of selected files by kind, such as "cells"."""
     counts: dict[str, int] = {}
     for name in gathered.files:
         kind, is_record, _ = name.partition("/")
@@ -160,7 +169,7 @@ def count_records(gathered: MergePlan) -> dict[str, int]:
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
-    """Describe numbers of files by kind: "34 cells, 1 check". Words such as "clean" have no plural."""
+    """Format numbers of files by kind, such as "34 cells, 1 check". Kinds that do not end in "s" stay unchanged."""
     return ", ".join(
         counted(count, kind.removesuffix("s"), kind) if kind.endswith("s") else f"{count} {kind}"
         for kind, count in counts.items()
@@ -173,7 +182,11 @@ def _count_files(folder: Path) -> dict[str, int]:
 
 
 def _fill(draft: Path, gathered: MergePlan, place: Callable[[Path, Path], object]) -> list[str]:
-    """Fill the temporary folder. Return a note for each server whose usage was summed over the folders."""
+    """Fill the temporary folder of a merge.
+
+    Returns:
+        A note for each model server whose number of queries was summed over the merged folders.
+    """
     draft.mkdir(exist_ok=True)
     place_files(draft, gathered, place)
     join_parts(draft)
@@ -192,10 +205,10 @@ def _check_preference(folders: Sequence[str | Path], prefer: str | Path | None) 
 
 
 def check_target(out: str | Path) -> Path:
-    """Check that a new folder can be created at a path, and return the path.
+    """Check that a results folder can be created at `out`, and return the absolute path.
 
     Raises:
-        Unavailable: If the path exists, or its parent folder does not.
+        Unavailable: If `out` exists and is not an empty folder, or if its parent folder does not exist.
     """
     target = expand_path(out).resolve()
     if target.is_dir() and not any(target.iterdir()):

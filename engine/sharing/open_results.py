@@ -1,4 +1,4 @@
-"""Opens results for reading: a folder, a bundle, or several of these merged."""
+"""Opens results for reading: a results folder, a bundle, or several folders and bundles as one folder."""
 
 import contextlib
 import shutil
@@ -14,27 +14,28 @@ from .unpack import unpack_bundle
 
 
 def is_bundle(path: str | Path) -> bool:
-    """Whether a path is that of a bundle, not of a folder."""
+    """Return whether a path ends in ".zip" and is not a folder."""
     return Path(path).suffix.lower() == ".zip" and not expand_path(path).is_dir()
 
 
 @contextlib.contextmanager
 def open_results(*sources: str | Path) -> Iterator[Path]:
-    """Open results for reading, and yield the path of a results folder that is valid inside the block.
+    """Open results for reading, and yield the path of a results folder that exists until the `with` block ends.
 
-    A single folder is yielded unchanged. A bundle is unpacked into a temporary folder and validated by `unpack_bundle`.
-    Several sources become a temporary folder of links to their files, in which the shards of a run are joined.
+    The path of a single results folder is yielded directly. A bundle is validated and unpacked into a temporary folder
+    by `unpack_bundle`. Several sources are combined in a temporary folder with links to their files, where the shards
+    of each run are joined.
 
     Args:
         sources: at least one results folder or bundle.
 
     Raises:
-        FoldersDisagree: If two sources have different records under one key.
-        InvalidInput: If a bundle is invalid or, with several sources, a file is damaged.
-        Unavailable: If one does not exist.
+        FoldersDisagree: If two sources have different records with the same key.
+        InvalidInput: If a bundle is invalid, or if there are several sources and a file is damaged.
+        Unavailable: If a source does not exist.
     """
     if not sources:
-        raise InvalidInput("expected a results folder, got none")
+        raise InvalidInput("expected at least one results folder or bundle, got none")
     if len(sources) == 1 and not is_bundle(sources[0]):
         yield expand_path(sources[0])
         return
@@ -62,7 +63,7 @@ def open_results(*sources: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _named(folder: Path, sources: Sequence[str | Path]) -> Iterator[None]:
-    """Replace the temporary folder by the sources in error messages."""
+    """Replace the name of the temporary folder by the names of the sources in messages of errors in the block."""
     try:
         yield
     except DavylampError as error:
@@ -72,7 +73,6 @@ def _named(folder: Path, sources: Sequence[str | Path]) -> Iterator[None]:
 
 
 def _point_to(source: Path, new: Path) -> None:
-    """Link a file, or copy it if links are not supported."""
     try:
         new.symlink_to(source.resolve())
     except OSError:

@@ -1,4 +1,4 @@
-"""Signed ZIP files: a JSON document with the SHA-256 of every other file, and an Ed25519 signature of the document."""
+"""Signed ZIP files: a JSON manifest with the SHA-256 hash of each other file, and its Ed25519 signature."""
 
 import hashlib
 import json
@@ -16,16 +16,18 @@ _LARGEST_KEY = 1 << 14  # bytes of a key file
 
 
 def canonical_json(document: Mapping[str, Any]) -> bytes:
-    """Return a document as JSON whose bytes do not depend on the order of keys, for signing."""
+    """Return the JSON text of a document to sign. The order of keys in the document does not change the bytes."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), default=str).encode()
 
 
 def read_private_key(path: str | Path) -> bytes:
-    """Read an Ed25519 private key: a PEM file of `openssl genpkey -algorithm ed25519`, or its 32 bytes.
+    """Read an Ed25519 private key from a file, and return the 32 bytes of the key.
+
+    The file is a PEM file of `openssl genpkey -algorithm ed25519` without a password, or contains the 32 bytes.
 
     Raises:
-        InvalidInput: if the file is not such a key.
-        Unavailable: if it cannot be read.
+        InvalidInput: if the file does not contain an Ed25519 private key.
+        Unavailable: if the file cannot be read.
         MissingLibrary: if cryptography is not installed.
     """
     _ed25519()
@@ -52,14 +54,23 @@ def read_private_key(path: str | Path) -> bytes:
 
 
 def sign(text: bytes, key: bytes) -> dict[str, str]:
-    """Return the content of `signature.json`: algorithm, public key and signature, as hexadecimal digits."""
+    """Sign a text, and return the content of `signature.json`: algorithm, public key and signature (hexadecimal)."""
     private = _ed25519().Ed25519PrivateKey.from_private_bytes(key)
     public = private.public_key().public_bytes_raw().hex()
     return {"algorithm": "ed25519", "public_key": public, "signature": private.sign(text).hex()}
 
 
 def check_signature(text: bytes, stated: Mapping[str, Any], key: str) -> None:
-    """Raise InvalidInput unless the document was signed with the stated key, which must equal `key` (if not "")."""
+    """Check the signature of a document.
+
+    Args:
+        text: the signed document.
+        stated: content of `signature.json`.
+        key: public key that must have signed the document, 64 hexadecimal digits. "" accepts any key.
+
+    Raises:
+        InvalidInput: if a different key signed the document, or if the document was changed after signing.
+    """
     ed25519 = _ed25519()
     from cryptography.exceptions import InvalidSignature
 
@@ -75,19 +86,28 @@ def check_signature(text: bytes, stated: Mapping[str, Any], key: str) -> None:
 
 
 def check_files(archive: zipfile.ZipFile, files: Mapping[str, str], more: Collection[str]) -> None:
-    """Raise InvalidInput unless the archive has exactly `files` (with their SHA-256 hashes) and the files `more`."""
+    """Check that an archive contains exactly the expected files.
+
+    Args:
+        archive: the archive.
+        files: expected SHA-256 hash of each file in the manifest, by name.
+        more: names of the other files of the archive, such as the manifest.
+
+    Raises:
+        InvalidInput: if a file is missing, unexpected, duplicated, or has a different hash.
+    """
     there = archive.namelist()
     if len(there) != len(set(there)):  # unpacking could choose a different duplicate
-        raise InvalidInput("expected every file once, got a file twice")
+        raise InvalidInput("the archive contains two files with the same name")
     if differing := sorted(set(there) ^ {*files, *more}):
-        raise InvalidInput(f"the files differ from those in the manifest: {differing[0][:100]!r}")
+        raise InvalidInput(f"{differing[0][:100]!r} is only in the archive or only in the manifest's list of files")
     for name, digest in files.items():
         hashed = hashlib.sha256()
         with archive.open(name) as file:
             while chunk := file.read(1 << 20):
                 hashed.update(chunk)
         if hashed.hexdigest() != digest:
-            raise InvalidInput(f"{name} was changed after the file was made")
+            raise InvalidInput(f"{name} was changed after the archive was made")
 
 
 def _ed25519() -> Any:

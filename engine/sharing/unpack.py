@@ -1,4 +1,4 @@
-"""Unpacks untrusted bundles. Every name, size and checksum is verified before a file counts as a result."""
+"""Unpacks bundles that may come from anybody. Names, sizes and checksums of all files are verified first."""
 
 import hashlib
 import json
@@ -38,14 +38,15 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtim
 
 
 def unpack_bundle(path: str | Path, folder: str | Path) -> MergeSummary:
-    """Unpack a bundle into a results folder, atomically.
+    """Unpack a bundle into a results folder. If an error occurs, the folder is not created.
 
     Args:
-        path: file written by `davylamp export`.
-        folder: a new or empty folder.
+        path: bundle written by `davylamp export`.
+        folder: the results folder to create. If the folder exists, it must be empty.
 
     Raises:
-        InvalidInput: If the file is not a bundle, contains unexpected files, is too large, or a checksum is wrong.
+        InvalidInput: If the file is not a bundle, contains unexpected files, or unpacks to more than 64 GiB. Also if a
+            checksum is wrong.
         Unavailable: If the bundle cannot be read, or the folder cannot be written.
     """
     source, target = expand_path(path), check_target(folder)
@@ -95,7 +96,7 @@ def _unpack(source: Path, draft: Path) -> MergeSummary:
 
 
 def _check_entries(bundle: zipfile.ZipFile, source: Path) -> dict[str, zipfile.ZipInfo]:
-    """Return the files of a bundle by name, after checking that every file is allowed."""
+    """Check that a bundle contains only allowed files, and return the ZIP entries of the files by name."""
     entries: dict[str, zipfile.ZipInfo] = {}
     listed = bundle.infolist()
     if len(listed) > _MOST:
@@ -115,14 +116,14 @@ def _check_entries(bundle: zipfile.ZipFile, source: Path) -> dict[str, zipfile.Z
 
 
 def _why_refused(entry: zipfile.ZipInfo, entries: Mapping[str, zipfile.ZipInfo]) -> str:
-    """Return why a file is not allowed in a bundle; "" if it is."""
+    """Return the reason why a bundle must not contain a file; "" if the file is allowed."""
     named = bool(_ALLOWED.fullmatch(entry.orig_filename)) and entry.orig_filename == entry.filename
     reasons = {
         "its name or location is not allowed": not named,
         "it is a link or a special file": stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG),
         "it is duplicated": entry.filename in entries,
         "it is encrypted": bool(entry.flag_bits & 1),
-        "its compression method is not ZIP's own": entry.compress_type not in _METHODS,
+        "its compression method is neither stored nor deflate": entry.compress_type not in _METHODS,
         f"it unpacks from {entry.compress_size} to {entry.file_size} bytes, a suspicious ratio": entry.file_size
         > max(_SMALL, _RATIO * entry.compress_size),
     }
@@ -130,20 +131,20 @@ def _why_refused(entry: zipfile.ZipInfo, entries: Mapping[str, zipfile.ZipInfo])
 
 
 def _read_checksums(bundle: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], source: Path) -> dict[str, str]:
-    """Return the SHA-256 checksum of each file. Raises InvalidInput unless they cover exactly the other files."""
+    """Read the SHA-256 checksums of a bundle, and return them by file name."""
     if entries[CHECKSUMS].file_size > _TEXT:
         raise InvalidInput(f"refused: {CHECKSUMS} of {source} is larger than {_TEXT} bytes")
     lines = bundle.read(CHECKSUMS).decode("utf-8").splitlines()
     sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     if differing := sorted(sums.keys() ^ (entries.keys() - {CHECKSUMS})):
         raise InvalidInput(
-            f"expected a checksum of each file in {source}; {differing[0][:100]!r} has none or is missing"
+            f"expected one checksum for each file in {source}: {differing[0][:100]!r} has no checksum, or is not in "
+            "the bundle"
         )
     return sums
 
 
 def _extract(bundle: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, digest: str | None, source: Path) -> None:
-    """Extract a file, if its checksum matches."""
     path.parent.mkdir(exist_ok=True)
     hashed = hashlib.sha256()
     with bundle.open(entry) as packed, path.open("xb") as file:
@@ -151,7 +152,10 @@ def _extract(bundle: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, digest
             hashed.update(chunk)
             file.write(chunk)
     if digest is not None and hashed.hexdigest() != digest:
-        raise InvalidInput(f"refused: {entry.filename} of {source} does not match its checksum")
+        raise InvalidInput(
+            f"refused: {entry.filename} of {source} does not match its checksum: the bundle is damaged or was changed; "
+            "get the bundle again from its author"
+        )
 
 
 def _check_manifest(draft: Path, source: Path) -> None:
@@ -161,35 +165,39 @@ def _check_manifest(draft: Path, source: Path) -> None:
     except (ValueError, RecursionError):
         stated = None
     if not isinstance(stated, dict) or stated.get("bundle") != 1:
-        raise InvalidInput(f"expected a bundle of format 1 in {source}; a newer davylamp may read it")
+        raise InvalidInput(f"expected a bundle of format 1, got a different format in {source}; update davylamp")
 
 
 def _check_arrays(path: Path, title: str, left: int) -> int:
-    """Return an image file's unpacked size, after checking that it contains only plain arrays of the declared sizes."""
+    """Check that an image file contains only plain arrays of the declared sizes, and return its unpacked size."""
     total = 0
     try:
         with zipfile.ZipFile(path) as arrays:
             for entry in arrays.infolist():
                 total += entry.file_size
                 if total > left:
-                    raise InvalidInput(f"refused: {title} unpacks to more than {LARGEST} bytes")
+                    raise InvalidInput(f"refused: with {title}, the images unpack to more than {LARGEST} bytes")
                 if entry.compress_type not in _METHODS:
-                    raise InvalidInput(f"refused: {title} has a compression method other than ZIP's own")
+                    raise InvalidInput(f"refused: the compression method of {title} is neither stored nor deflate")
                 with arrays.open(entry) as file:
                     check_array_header(file, entry, title)
     except _BROKEN as error:
         if isinstance(error, InvalidInput):
             raise
-        raise InvalidInput(f"refused: {title} contains no arrays ({type(error).__name__})") from error
+        raise InvalidInput(f"refused: the arrays in {title} cannot be read ({type(error).__name__})") from error
     return total
 
 
 def check_array_header(file: Any, entry: zipfile.ZipInfo, title: str) -> None:
-    """Raise InvalidInput if an array file has pickled objects, or states a larger size than it has."""
+    """Check the header of an array file before its array is read.
+
+    Raises:
+        InvalidInput: If the file contains pickled objects, or if the array in its header is larger than the file.
+    """
     major, _ = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
     if dtype.hasobject:
         raise InvalidInput(f"refused: {title} contains pickled objects")
     if int(np.prod([int(side) for side in shape], dtype=object)) * dtype.itemsize > entry.file_size:
-        raise InvalidInput(f"refused: {title} states a larger size than it has")
+        raise InvalidInput(f"refused: the array in the header of {title} is larger than the file")

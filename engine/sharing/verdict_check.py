@@ -1,4 +1,4 @@
-"""Judges the examples of a verdict file on a model, with one forward pass for each image and no attack library."""
+"""Checks the claims of a verdict file on a model. This needs one forward pass for each image, and no attack library."""
 
 from typing import Any, NamedTuple
 
@@ -26,12 +26,12 @@ _NOT_FOOLED = "the example does not fool the model"
 
 
 class JudgedClaim(NamedTuple):
-    """Result of judging a claim.
+    """Result of checking one claim of a verdict file.
 
     Args:
         claim: the claim.
-        confirmed: whether the model confirms each claimed example, (k,) bool.
-        reasons: number of examples that are not confirmed, by reason.
+        confirmed: whether each claimed example is confirmed on the model, shape (k,), bool.
+        reasons: number of examples that are not confirmed, by the first reason that applies to the example.
     """
 
     claim: Claim
@@ -40,18 +40,18 @@ class JudgedClaim(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the model confirms every claimed example."""
+        """Whether every claimed example is confirmed."""
         return bool(self.confirmed.all())
 
 
 class JudgedVerdict(NamedTuple):
-    """Result of judging all claims of a verdict.
+    """Result of checking all claims of a verdict file.
 
     Args:
-        claims: the judged claims.
-        same_model: whether the model's digest is the one in the file.
-        distinct: number of originals with different pixels.
-        checked: whether the originals and labels were compared with the data.
+        claims: result of each claim.
+        same_model: whether the digest of the model equals the digest in the file.
+        distinct: number of originals without duplicates.
+        checked: whether the originals and their labels were compared with the evaluated data.
     """
 
     claims: tuple[JudgedClaim, ...]
@@ -63,19 +63,20 @@ class JudgedVerdict(NamedTuple):
 def judge_verdict(
     verdict: Verdict, classifier: Classifier, *, name: str = "", data: Data | str | None = None
 ) -> JudgedVerdict:
-    """Judge every example of a verdict. Nothing in the file is trusted except the originals and their labels.
+    """Check every example of a verdict file on a model.
 
-    An example is confirmed if the model classifies the original as its label, the example lies within the threat model,
-    and it fools the model.
+    An example is confirmed if three conditions hold: the model classifies the original image correctly, the example is
+    within the threat model, and the example fools the model. Only the originals and their labels are trusted.
 
     Args:
-        verdict: the verdict.
-        classifier: the model, just loaded.
-        name: name by which the model was loaded; "" for a module.
-        data: the images from which the originals were taken, to check the originals as well. None to trust them.
+        verdict: content of the verdict file.
+        classifier: the model. It must not have been called since it was loaded, so that its digest is comparable.
+        name: name by which the model was loaded. "" if the model was not loaded by name.
+        data: the evaluated images, to check the originals and labels of the file. None trusts the file.
 
     Raises:
-        InvalidInput: if the number of images in the data differs from the claim, or the model cannot read the images.
+        InvalidInput: if the number of images in `data` differs from the number in the file, or if the images do not fit
+            the model.
     """
     subject = verdict.manifest.subject
     originals = verdict.originals.inputs.to(classifier.device)
@@ -109,7 +110,7 @@ def judge_verdict(
 def _judge_claim(
     claim: Claim, classifier: Classifier, originals: Tensor, labels: Tensor, examples: Tensor, targets: Tensor | None
 ) -> dict[str, Tensor]:
-    """Return the examples, (k,) bool, that are outside the threat model, and those that do not fool the model."""
+    """Return two masks of a claim's examples, (k,) bool, by reason: outside the threat model, or not fooling."""
     examples = examples.to(originals.device)
     targets = None if targets is None else targets.to(labels.device)
     start = quantise(originals) if claim.eight_bit else originals
@@ -124,7 +125,7 @@ def _judge_claim(
 
 
 def _are_in(verdict: Verdict, images: Data) -> Tensor:
-    """Whether each original is the image of the data at its position, with its label, (m,) bool."""
+    """Return whether each original and its label equal the image and label at its position in the data, (m,) bool."""
     wanted, index = verdict.manifest.subject.images, verdict.index
     if len(images.labels) != wanted:
         raise InvalidInput(f"expected data with {wanted} images, as in the verdict, got {len(images.labels)}")
@@ -135,7 +136,7 @@ def _are_in(verdict: Verdict, images: Data) -> Tensor:
 
 
 def describe_claim(claim: Claim, fooled: int, images: int) -> str:
-    """Return the lower bound in words: "at least 3 of 16 images are fooled within linf 8/255"."""
+    """Describe the confirmed part of a claim, such as "at least 3 of 16 images are fooled within linf 8/255"."""
     rules = claim.threat_model
     norm = distance_norm(rules.norm)
     how = ", targeted" * rules.targeted + ", on 8-bit images" * claim.eight_bit
@@ -156,7 +157,7 @@ def claim_row(claim: Claim) -> dict[str, Any]:
 
 
 def notes_on_verdict(verdict: Verdict, judged: JudgedVerdict, key: str) -> list[str]:
-    """Return notes on claims that are not confirmed, and on the facts that were not checked."""
+    """Return notes on claims that are not confirmed, and on parts of a verdict file that were not checked."""
     subject, notes = verdict.manifest.subject, []
     for each in judged.claims:
         if not each.holds:

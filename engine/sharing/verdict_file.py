@@ -1,4 +1,4 @@
-"""Verdict files: adversarial examples of one model with the claims that they support, which anyone can verify."""
+"""Reads verdict files: adversarial examples of one model, and the claims that anyone can verify with these examples."""
 
 import json
 import zipfile
@@ -24,24 +24,27 @@ MANIFEST = "verdict.json"
 _LARGEST_TEXT = 64 << 20  # bytes of the manifest
 _CLASSES = 1 << 20  # labels are smaller: a model may need memory for each class
 _OTHERS = {
-    "manifest.json": "a task of a server: davylamp server verify",
-    "bundle.json": "a bundle of results: davylamp import",
+    "manifest.json": "an exported task of a server; check it with `davylamp server verify`",
+    "bundle.json": "a bundle of results; unpack it with `davylamp import`",
 }
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim that a model is fooled on some images within a threat model.
+    """A claim of a verdict file: some examples within one threat model fool the model.
 
     Args:
-        threat_model: norm, radius (None if the attacks minimised the distance), and whether a target is reached.
-        eight_bit: whether the examples are 8-bit images, and distances are measured from the rounded originals.
-        judge_samples: for a random model, number of samples on which an example is judged (at least half must be
-            fooled); otherwise 0.
-        criterion: condition on the model's prediction for an example, in words.
+        threat_model: norm, radius and whether the attacks were targeted. The radius is None if the attacks minimised
+            the distance.
+        eight_bit: whether the examples are 8-bit images. Distances are then measured from the originals rounded to 8
+            bits.
+        judge_samples: number of samples of a randomised model on which each example was judged. An example counts if it
+            fools at least half of the samples. 0 for a deterministic model.
+        criterion: condition under which an example fools the model, in words.
         fooled: number of fooled images.
-        largest_distance: largest distance of an example, in the norm of the threat model (l2 if unrestricted).
-        attacks: attacks that found the examples.
+        largest_distance: largest distance of an example from its original, in the norm of the threat model. The
+            distance is l2 if the threat model is unrestricted.
+        attacks: titles of the attacks that found the examples.
     """
 
     threat_model: ThreatModel
@@ -54,21 +57,21 @@ class Claim:
 
     @property
     def radius(self) -> float:
-        """Radius within which the images are fooled: that of the threat model, or else the largest distance."""
+        """Radius of the threat model. If the threat model has no radius, the largest distance of the examples."""
         return self.largest_distance if self.threat_model.epsilon is None else self.threat_model.epsilon
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """Content of `verdict.json`.
+    """Content of `verdict.json`, the manifest of a verdict file.
 
     Args:
-        verdict: version of the format.
-        made_by: program that wrote the file.
-        subject: the model and the images that were evaluated, with their digests. `subject.model` loads the model.
+        verdict: version of the file format.
+        made_by: program that wrote the file, with its version.
+        subject: the evaluated model and images, with their digests. `subject.model` is the name that loads the model.
         claims: the claims.
-        versions: versions of the packages that were used.
-        files: SHA-256 of every other file, by name.
+        versions: version of each package that the runs used, by package.
+        files: SHA-256 hash of every other file in the archive, by name.
     """
 
     verdict: Literal[1]
@@ -80,7 +83,13 @@ class Manifest:
 
 
 class ClaimedExamples(NamedTuple):
-    """Examples of a claim: their rows among the originals, (k,), images (k, C, H, W), and targets, (k,) or None."""
+    """The k examples of one claim.
+
+    Args:
+        rows: position of each example's original in `Verdict.originals`, shape (k,).
+        adv_inputs: the examples, shape (k, C, H, W).
+        targets: target classes, shape (k,). None if the attacks were untargeted.
+    """
 
     rows: Tensor
     adv_inputs: Tensor
@@ -88,14 +97,14 @@ class ClaimedExamples(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """A verdict file that was read.
+    """Content of a verdict file.
 
     Args:
-        manifest: the claims.
-        index: positions of the originals in the data, (m,), increasing.
-        originals: the original images with their labels, m images.
-        examples: examples of each claim.
-        signed_by: public key, 64 hexadecimal digits; "" if the file is not signed.
+        manifest: claims, model, data and versions.
+        index: positions of the m originals in the evaluated data, shape (m,), increasing.
+        originals: the m original images with their labels.
+        examples: examples of each claim, in the order of `manifest.claims`.
+        signed_by: public key of the signature, 64 hexadecimal digits. "" if the file is not signed.
     """
 
     manifest: Manifest
@@ -106,15 +115,15 @@ class Verdict(NamedTuple):
 
 
 def read_verdict(path: str | Path, key: str = "") -> Verdict:
-    """Read a verdict file, which may come from anybody. Nothing is unpickled.
+    """Read a verdict file. The file may come from anybody, because nothing in it is unpickled.
 
     Args:
         path: file of `write_verdict_file`.
-        key: public key of the person who must have signed it; "" accepts any key, or none.
+        key: public key that must have signed the file. "" accepts any key, and files without a signature.
 
     Raises:
-        InvalidInput: if the file is not a verdict, is incomplete, was changed, or was not signed with `key`.
-        Unavailable: if it cannot be read.
+        InvalidInput: if the file is not a verdict, is incomplete or was changed, or was not signed with `key`.
+        Unavailable: if the file cannot be read.
     """
     source = expand_path(path)
     if not source.is_file():
@@ -160,7 +169,11 @@ def _read(archive: zipfile.ZipFile, source: Path, key: str) -> Verdict:
 
 
 def _read_manifest(archive: zipfile.ZipFile, source: Path, key: str) -> tuple[Manifest, str]:
-    """Return the manifest and the public key ("" if not signed), after checking signature, names, sizes and hashes."""
+    """Read and check the manifest of a verdict file: signature, and names, sizes and hashes of all files.
+
+    Returns:
+        The manifest, and the public key of the signature ("" if the file is not signed).
+    """
     entries = {entry.filename: entry for entry in archive.infolist()}
     if MANIFEST not in entries:
         other = next((text for name, text in _OTHERS.items() if name in entries), "a different file")
@@ -181,7 +194,7 @@ def _read_manifest(archive: zipfile.ZipFile, source: Path, key: str) -> tuple[Ma
 
 
 def _read_array(archive: zipfile.ZipFile, name: str, dimensions: int) -> np.ndarray:
-    """Read images (4 dimensions) or whole numbers (1 dimension), without unpickling."""
+    """Read the array NAME.npy of a verdict file, without unpickling."""
     with archive.open(f"{name}.npy") as file:
         check_array_header(file, archive.getinfo(f"{name}.npy"), f"{name}.npy")
         file.seek(0)
@@ -194,21 +207,20 @@ def _read_array(archive: zipfile.ZipFile, name: str, dimensions: int) -> np.ndar
 
 
 def _check_sizes(entries: Iterable[zipfile.ZipInfo], size: int) -> None:
-    """Refuse files that are compressed, encrypted or overlap, which could unpack to more than the archive's size."""
+    """Raise InvalidInput if files are compressed, encrypted or overlap: these could unpack to a huge size."""
     entries = [*entries]
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 or entry.compress_size != entry.file_size:
-            raise InvalidInput(f"expected files that are stored unchanged, got {entry.filename[:100]!r}")
+            raise InvalidInput(f"{entry.filename[:100]!r} is compressed or encrypted; a verdict stores files unchanged")
     if sum(entry.file_size for entry in entries) > size:
         raise InvalidInput("the files in the archive overlap")
 
 
 def _parse(text: bytes) -> Manifest:
-    """Validate a manifest."""
     from pydantic import TypeAdapter, ValidationError
 
     if (stated := json.loads(text).get("verdict")) != 1:
-        raise InvalidInput(f"expected a verdict of format 1, got {str(stated)[:40]!r}; a newer davylamp may read it")
+        raise InvalidInput(f"expected a verdict of format 1, got format {str(stated)[:40]!r}; update davylamp")
     try:
         return TypeAdapter(Manifest).validate_json(text, strict=True)
     except ValidationError as error:
@@ -218,6 +230,6 @@ def _parse(text: bytes) -> Manifest:
 
 
 def _check_rows(name: str, rows: Tensor, count: int) -> None:
-    """Raise InvalidInput unless the rows are a nonempty, increasing sequence in range(count): no image counts twice."""
+    """Raise InvalidInput unless positions are a nonempty, increasing sequence in range(count), without duplicates."""
     if not len(rows) or int(rows[0]) < 0 or int(rows[-1]) >= count or bool((rows.diff() <= 0).any()):
-        raise InvalidInput(f"expected increasing positions below {count} in {name}.npy")
+        raise InvalidInput(f"expected increasing positions that are at least 0 and below {count} in {name}.npy")

@@ -1,4 +1,4 @@
-"""Writes verdict files, see `verdict_file`."""
+"""Writes verdict files: adversarial examples of one model, and the claims that anyone can verify with them."""
 
 import io
 import zipfile
@@ -30,7 +30,14 @@ _UNTARGETED, _TARGETED = "not classified as its label", "classified as its targe
 
 
 class WrittenVerdict(NamedTuple):
-    """A written verdict: its file, manifest, public key ("" if not signed), and notes on omitted runs."""
+    """Summary of a verdict file that was written.
+
+    Args:
+        path: the verdict file.
+        manifest: claims, model, data and versions in the file.
+        signed_by: public key of the signature, 64 hexadecimal digits. "" if the file is not signed.
+        notes: notes on runs without stored examples, and on threat models under which no image is fooled.
+    """
 
     path: Path
     manifest: Manifest
@@ -46,22 +53,23 @@ def write_verdict_file(
     data: Data | str | None = None,
     key: bytes | None = None,
 ) -> WrittenVerdict:
-    """Write the examples that fooled a model, losslessly, with the claims that they support.
+    """Write a verdict file with the examples that fooled one model of a results folder.
 
-    Runs with the same threat model are one claim, with the nearest example of each image. The same folder, model, key
-    and versions give the same bytes.
+    All runs with the same threat model become one claim, with the nearest example of each image. The same folder,
+    model, key and versions give the same bytes.
 
     Args:
         folder: results folder with stored examples (`keep_images`).
-        path: ZIP file.
-        model: name of the model, if the folder has several.
-        data: the evaluated images, or a different name for them.
-        key: Ed25519 private key, 32 bytes; None to leave the file unsigned.
+        path: the verdict file, whose name ends in ".zip".
+        model: name of the model. None if the folder has only one model.
+        data: the evaluated images, or a name that loads them. None uses the name in the folder.
+        key: Ed25519 private key, 32 bytes. None leaves the file unsigned.
 
     Raises:
-        InvalidInput: if the path does not end in ".zip", or the folder has several models.
-        UnknownName: if the folder has no such model.
-        Unavailable: if there are no examples, the images cannot be loaded, or the file cannot be written.
+        InvalidInput: if the path does not end in ".zip", or if `model` is None and the folder has several models.
+        UnknownName: if the folder has no model of this name.
+        Unavailable: if no example is stored, if no image is fooled, if the images cannot be loaded, or if the file
+            cannot be written.
     """
     place = check_output_path(path, advice="choose a different file")
     if place.suffix.lower() != ".zip":
@@ -119,7 +127,6 @@ def write_verdict_file(
 
 
 def _subject(outcomes: Results, model: str | None) -> ModelOnData:
-    """Return the only model of a folder, or the named one."""
     subjects = list({each.cell.subject.key: each.cell.subject for each in outcomes.done}.values())
     chosen = subjects if model is None else [each for each in subjects if each.is_called([model])]
     names = [each.name for each in subjects]
@@ -127,14 +134,21 @@ def _subject(outcomes: Results, model: str | None) -> ModelOnData:
         raise UnknownName("model", model, names)
     if len(chosen) != 1:
         got = ", ".join(f"{each.name} on {each.images} images of {each.data}" for each in chosen)
-        raise InvalidInput(f"expected one model on one set of images; name it with `model`, got {got or 'no result'}")
+        raise InvalidInput(
+            f"expected results of one model on one set of images, got {got or 'none'}; choose with `model`"
+        )
     return chosen[0]
 
 
 def _read_runs(
     outcomes: Results, subject: ModelOnData
 ) -> tuple[dict[tuple[Any, ...], list[tuple[RunResult, Tensor]]], list[str]]:
-    """Return the finished runs on a model with their examples, by threat model, and a note for each omitted run."""
+    """Read the stored examples of a model.
+
+    Returns:
+        The finished runs on the model with their examples, grouped by threat model, 8-bit rounding and number of
+        samples. Then a note for each run without stored examples.
+    """
     runs: dict[tuple[Any, ...], list[tuple[RunResult, Tensor]]] = {}
     notes = []
     for outcome in outcomes.done:
@@ -158,7 +172,12 @@ def _read_runs(
 
 
 def _nearest(runs: Sequence[tuple[RunResult, Tensor]], inputs: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return for each image the smallest distance of an example (inf without one), the example, and its target."""
+    """Return the nearest example of each of N images over several runs.
+
+    Returns:
+        The distance of each nearest example, (N,), inf if no run fools the image. The examples, (N, C, H, W). The
+        target classes, (N,), or None if the runs are untargeted.
+    """
     rules = runs[0][0].cell.threat_model
     start = quantise(inputs) if runs[0][0].cell.pixels else inputs
     least, best = torch.full((len(inputs),), torch.inf, dtype=torch.double), inputs.clone()

@@ -1,4 +1,4 @@
-"""Model cards: measurements on held-out images, and settings of the training."""
+"""Measurements for the card of a trained model: clean and robust accuracy on held-out images."""
 
 import platform
 from collections import Counter
@@ -23,15 +23,20 @@ _PREFERRED = ("foolbox:pgd", "torchattacks:pgd", "art:pgd")
 
 
 def measure_model(classifier: Classifier, data: Data, settings: TrainingSettings) -> dict[str, Any]:
-    """Measure accuracy on clean images, and under a library's PGD of 20 steps with the training's norm and radius.
+    """Measure the accuracy of a model on clean images, and under PGD with 20 steps.
 
-    An image counts as correct under PGD if it is correct when clean and the attack fails with a valid example. Invalid
-    results count as not correct, and as correct in the upper bound of the interval.
+    PGD uses the norm and radius of the training, and comes from an installed library. An image counts as correct under
+    PGD if the clean image is classified correctly and a valid example does not fool the model. Invalid results count as
+    not correct. In the upper bound of the interval, they count as correct unless the model caused them.
 
     Returns:
-        "clean" and, if a library with PGD in this norm is installed, "pgd": number of correct images, n, accuracy and
-        its 95 % interval. "attack" is the implementation, "violations" the number of invalid results, "kinds" their
-        reasons.
+        A dictionary with these keys:
+
+        - "clean": number of correct images, number of images n, accuracy and its 95 % interval.
+        - "pgd": the same numbers under PGD. None if PGD failed, or if no installed library has PGD in this norm.
+        - "attack": implementation and parameters of PGD, or why PGD failed. "" if no library has PGD.
+        - "violations": number of invalid results of PGD, if PGD finished.
+        - "kinds": number of images with each invalid reason, if PGD finished.
     """
     logits = classifier.check(data.inputs, data.labels)
     right = logits.argmax(1) == data.labels
@@ -62,12 +67,12 @@ def measure_model(classifier: Classifier, data: Data, settings: TrainingSettings
 
 
 def environment_versions() -> dict[str, str]:
-    """Return the versions of the packages that affect the weights."""
+    """Return the versions of davylamp, torch and Python, which affect the weights of a trained model."""
     return {"davylamp": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def describe_measured(measured: Mapping[str, Any]) -> str:
-    """Format clean and robust accuracy as text."""
+    """Format the result of `measure_model` as text: clean accuracy, and accuracy under PGD."""
     parts = [_line("clean accuracy", measured["clean"])]
     if measured["pgd"]:
         parts.append(_line("under PGD", measured["pgd"]))

@@ -1,4 +1,4 @@
-"""Checkpoint of a training, written atomically, from which an interrupted training resumes."""
+"""Checkpoint file from which an interrupted training resumes."""
 
 import json
 import time
@@ -17,13 +17,14 @@ _EVERY = 30.0  # seconds
 
 
 class Checkpoint:
-    """The checkpoint file of an unfinished training.
+    """The checkpoint file of one training.
 
     Args:
-        path: checkpoint file.
-        spec: description of the training as JSON types; a different training cannot resume from the file.
-        every: seconds between checkpoints within an epoch; 0 for a checkpoint after each batch.
-        clock: monotonic clock in seconds.
+        path: path of the file.
+        spec: description of the training as JSON types. A training with a different description cannot resume from the
+            file.
+        every: number of seconds between checkpoints within an epoch. 0 writes a checkpoint after each batch.
+        clock: function that returns the time in seconds, from a monotonic clock.
     """
 
     def __init__(
@@ -33,11 +34,11 @@ class Checkpoint:
         self._every, self._clock, self._last = every, clock, clock()
 
     def read(self) -> dict[str, Any] | None:
-        """Read the stored state; None if there is no checkpoint.
+        """Return the state that was stored with `write`; None if the file does not exist.
 
         Raises:
-            InvalidInput: If it belongs to a different training.
-            Unavailable: If it cannot be read.
+            InvalidInput: If the checkpoint belongs to a different training.
+            Unavailable: If the file cannot be read.
         """
         if not self.path.exists():
             return None
@@ -56,14 +57,14 @@ class Checkpoint:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next checkpoint is due."""
+        """Whether at least `every` seconds have passed since the last checkpoint."""
         return self._clock() - self._last >= self._every
 
     def write(self, state: Mapping[str, Any]) -> None:
-        """Store a state: tensors, numbers, texts, and lists and dicts of these.
+        """Store the state of the training in the file, replacing the earlier state.
 
         Raises:
-            Unavailable: If it cannot be written.
+            Unavailable: If the file cannot be written.
         """
         try:
             replace_file(self.path, lambda draft: torch.save({"spec": self.spec, "state": dict(state)}, draft))
@@ -72,12 +73,12 @@ class Checkpoint:
         self._last = self._clock()
 
     def remove(self) -> None:
-        """Delete the checkpoint of a finished training."""
+        """Delete the checkpoint file, after the training is finished."""
         self.path.unlink(missing_ok=True)
 
 
 def _difference(stored: Any, wanted: Any, name: str = "") -> str:
-    """Describe the first entry that differs: "learning_rate 0.1, not 0.01"."""
+    """Describe the first difference of two descriptions, such as "learning_rate 0.1, not 0.01"."""
     if isinstance(stored, dict) and isinstance(wanted, dict):
         for key in {**stored, **wanted}:
             if stored.get(key) != wanted.get(key):

@@ -1,4 +1,4 @@
-"""Trains a robust model, measures it on held-out images, and writes weights and model card."""
+"""Trains a robust model, measures the model on held-out images, and writes weights file and model card."""
 
 import json
 from pathlib import Path
@@ -25,12 +25,12 @@ from .student import TrainableModel
 
 
 class TrainingResult(NamedTuple):
-    """Result of a training.
+    """Result of `harden`.
 
     Args:
-        classifier: trained model.
-        card: model card with settings and measurements, JSON types.
-        path: weights file. None if not requested.
+        classifier: the trained model.
+        card: model card as JSON types, with settings and with measurements before and after the training.
+        path: the weights file. None if no file was written.
     """
 
     classifier: Classifier
@@ -54,26 +54,28 @@ def harden(
     out: str | Path | None = None,
     progress: Progress | None = None,
 ) -> TrainingResult:
-    """Train a copy of a classifier. An interrupted training resumes and ends with the same weights.
+    """Train a robust copy of a classifier, and measure its accuracy on held-out images before and after training.
 
-    On a CPU, the weights are equal to the bit if torch's version and the number of threads are the same.
+    If an interrupted training is repeated with the same arguments, it resumes and gives the same weights. Trainings on
+    a CPU are reproducible to the bit if torch's version and the number of threads are the same.
 
     Args:
-        classifier: initial model, unchanged.
-        training: images and labels for training.
-        held_out: other images and labels, on which the model card's numbers are measured before and after training.
-        settings: see `make_settings`.
-        base: name by which the classifier can be loaded again; "" if it has none.
-        out: weights file ("...pt"); the model card is written to "...json". An existing file of the same training is
-            read instead of training again. During the training, "...pt.partial" is the checkpoint.
-        progress: see `train`.
+        classifier: the initial model, which is not changed.
+        training: images and labels for the training.
+        held_out: images and labels for the measurements. No image may also be in `training`.
+        settings: settings from `make_settings`.
+        base: name by which the classifier can be loaded again. "" if the classifier was not loaded by name.
+        out: weights file NAME.pt. The model card is written to NAME.json, and the checkpoint of an unfinished training
+            to NAME.pt.partial. If the file exists and has the same settings, it is read instead of training again. None
+            writes no files.
+        progress: function that is called after each batch with the current stage and the number of images in the batch.
 
     Raises:
-        InvalidInput: If images, labels or sizes do not fit, an image is in both sets, or the file belongs to a
-            different training.
-        Unsupported: If the model cannot be trained, or not with mixed precision on this device.
+        InvalidInput: If images, labels or sizes do not fit the model, if an image is in both sets, or if the file
+            belongs to a different training.
+        Unsupported: If the model cannot be trained, or if this device does not support mixed precision.
         TrainingFailed: If the loss is not finite.
-        Unavailable: If the file cannot be written.
+        Unavailable: If a file cannot be written.
     """
     _check(classifier, training, held_out, settings)
     path = None if out is None else _check_out(out)
@@ -114,14 +116,13 @@ def harden(
 
 
 def _check(classifier: Classifier, training: Data, held_out: Data, settings: TrainingSettings) -> None:
-    """Raise an error for invalid input, before the training starts."""
     for name, data in (("train on", training), ("measure on", held_out)):
         if not len(data.labels):
             raise InvalidInput(f"expected images to {name}, got none")
         check_images(data.inputs)
     if training.inputs.shape[1:] != held_out.inputs.shape[1:]:
         sizes = " and ".join(" x ".join(map(str, data.inputs.shape[1:])) for data in (training, held_out))
-        raise InvalidInput(f"expected training and held-out images of one size, got {sizes}")
+        raise InvalidInput(f"expected training images and held-out images of the same size, got {sizes}")
     classifier.check(held_out.inputs[:2], held_out.labels[:2])
     for data in (training, held_out):
         check_labels(data.labels, len(data.inputs), classifier.num_classes or 0)
@@ -129,13 +130,13 @@ def _check(classifier: Classifier, training: Data, held_out: Data, settings: Tra
     components = training.inputs[0].numel()
     ThreatModel(settings.norm, settings.epsilon).check_radius(components)  # type: ignore[arg-type]
     if settings.mixed_precision and classifier.device.type == "cuda" and not torch.cuda.is_bf16_supported():
-        raise Unsupported("mixed precision needs a GPU with bfloat16; omit `mixed_precision` on this device")
+        raise Unsupported("mixed precision needs a GPU with bfloat16, which this GPU lacks; omit `mixed_precision`")
 
 
 def _check_out(out: str | Path) -> Path:
     path = check_output_path(out)
     if path.suffix != ".pt":
-        raise InvalidInput(f"expected a file of weights as NAME.pt for -o, got {path}")
+        raise InvalidInput(f"expected the name of the weights file (-o) to end in .pt, got {path}")
     return path
 
 
@@ -144,8 +145,7 @@ def _read_finished(path: Path, spec: dict[str, Any], classifier: Classifier) -> 
     for word, value in spec.items():
         if stored.card.get(word) != value:
             raise InvalidInput(
-                f"{path} exists and was written by a training run with a different {word}; choose a different file for "
-                "`out`"
+                f"{path} already exists, from a training with a different {word}; choose a different file for `out`"
             )
     student = TrainableModel(classifier)
     student.model.load_state_dict(stored.weights)
@@ -153,7 +153,7 @@ def _read_finished(path: Path, spec: dict[str, Any], classifier: Classifier) -> 
 
 
 def _as_classifier(student: TrainableModel, original: Classifier, name: str) -> Classifier:
-    """Return the trained module with the original's preprocessing, frozen."""
+    """Return the trained model as a frozen classifier with the preprocessing of the original classifier."""
     words = ("resize", "crop", "interpolation")
     sizes: dict[str, Any] = {word: getattr(original, word) for word in words}
     mean, std = (None if each is None else each.flatten().tolist() for each in (original.mean, original.std))

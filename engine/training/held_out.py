@@ -1,4 +1,4 @@
-"""Held-out images: random splits, and a check that no image is in both sets."""
+"""Splits images at random into training and held-out images, and checks that no image is in both sets."""
 
 import hashlib
 
@@ -11,24 +11,28 @@ from ...errors import InvalidInput
 
 
 def split_data(data: Data, share: float, seed: int) -> tuple[Data, Data]:
-    """Split off a random proportion of the images.
-
-    Images with equal pixels are put into the same set.
+    """Split images at random into two sets. Images with equal pixels are put into the same set.
 
     Args:
-        data: at least 2 images.
-        share: proportion in (0, 1); each set gets at least one image.
+        data: images and labels, with at least 2 different images.
+        share: size of the second set, as a proportion of the different images, in (0, 1). Each set has at least one
+            image.
         seed: random seed of the split.
 
+    Returns:
+        The remaining images, and the images that were split off.
+
     Raises:
-        InvalidInput: If the proportion is invalid or the data cannot be split.
+        InvalidInput: If `share` is not in (0, 1), or if there are fewer than 2 different images.
     """
     if not 0 < share < 1:
         raise InvalidInput(f"expected a proportion of held-out images in (0, 1), got {share}")
     digests = [digest_image(image) for image in data.inputs]
     different = list(dict.fromkeys(digests))
     if len(different) < 2:
-        raise InvalidInput(f"expected at least 2 different images to hold some out, got {len(different)}")
+        raise InvalidInput(
+            f"expected at least 2 different images, to use one for training and hold out one, got {len(different)}"
+        )
     count = min(max(1, round(share * len(different))), len(different) - 1)
     order = torch.randperm(len(different), generator=torch.Generator().manual_seed(seed))
     held = {different[place] for place in order[:count].tolist()}
@@ -38,12 +42,12 @@ def split_data(data: Data, share: float, seed: int) -> tuple[Data, Data]:
 
 
 def select(data: Data, places: list[int]) -> Data:
-    """Return the images at these positions."""
+    """Return the images at the positions `places`, with labels and names."""
     return Data(data.inputs[places], data.labels[places], [data.names[place] for place in places])
 
 
 def check_disjoint(training: Data, held_out: Data) -> None:
-    """Raise InvalidInput if an image is in both the training and the held-out images."""
+    """Check that no held-out image has the same pixels as a training image. Raises InvalidInput otherwise."""
     known = {digest_image(image) for image in training.inputs}
     common = [name for image, name in zip(held_out.inputs, held_out.names, strict=True) if digest_image(image) in known]
     if common:
@@ -52,7 +56,7 @@ def check_disjoint(training: Data, held_out: Data) -> None:
 
 
 def digest_image(image: Tensor) -> str:
-    """Return 16 hexadecimal digits of a hash of one image's pixels, (C, H, W)."""
+    """Return a hash of the pixels of an image, (C, H, W), as 16 hexadecimal digits."""
     digest = hashlib.sha256(str(tuple(image.shape)).encode())
     feed(digest, image)
     return digest.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Inner maximisation of adversarial training: a few ascent steps within the radius and [0, 1]."""
+"""Inner maximisation of adversarial training: gradient ascent on the loss, within the radius and in [0, 1]."""
 
 from collections.abc import Callable
 from typing import Literal, get_args
@@ -13,14 +13,15 @@ _SMALL = 1e-12
 
 
 def initial_perturbation(inputs: Tensor, norm: str, epsilon: float, start: Start) -> Tensor:
-    """Return the initial point of the ascent, shape (N, C, H, W), in [0, 1].
+    """Return the images at which the ascent starts, shape (N, C, H, W), in [0, 1].
 
     Args:
-        inputs: clean images in [0, 1].
-        norm: "linf" or "l2".
-        epsilon: radius.
-        start: "uniform" for a random point in the ball (Madry et al. 2018), "gaussian" for noise of standard deviation
-            0.001 (Zhang et al. 2019), "none" for the image.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        norm: norm of the ball, "linf" or "l2".
+        epsilon: radius of the ball.
+        start: rule for the initial point. "uniform" is a random point in the ball around the image (Madry et al. 2018).
+            "gaussian" is the image with Gaussian noise of standard deviation 0.001 (Zhang et al. 2019). "none" is the
+            clean image.
     """
     if start == "none":
         return inputs.clone()
@@ -36,7 +37,7 @@ def initial_perturbation(inputs: Tensor, norm: str, epsilon: float, start: Start
 def gradient_step(
     adv_inputs: Tensor, gradient: Tensor, inputs: Tensor, norm: str, epsilon: float, size: float
 ) -> Tensor:
-    """Take one steepest-ascent step in the norm, projected to the ball and then to [0, 1]."""
+    """Return images after one step of steepest ascent, projected to the ball around `inputs` and then to [0, 1]."""
     if norm == "linf":
         moved = adv_inputs + size * gradient.sign()
         return torch.min(torch.max(moved, inputs - epsilon), inputs + epsilon).clamp(0, 1)
@@ -44,7 +45,7 @@ def gradient_step(
 
 
 def step_change(change: Tensor, gradient: Tensor, norm: str, epsilon: float, size: float) -> Tensor:
-    """Take one steepest-ascent step of a perturbation, projected to the ball around 0."""
+    """Return perturbations after one step of steepest ascent, projected to the ball around 0."""
     if norm == "linf":
         return (change + size * gradient.sign()).clamp(-epsilon, epsilon)
     moved = change + size * _unit(gradient)
@@ -55,16 +56,16 @@ def step_change(change: Tensor, gradient: Tensor, norm: str, epsilon: float, siz
 def ascend(
     inputs: Tensor, adv_inputs: Tensor, objective: Callable[[Tensor], Tensor], rules: tuple[str, float, int, float]
 ) -> Tensor:
-    """Maximise an objective by steepest ascent.
+    """Maximise an objective by steepest ascent within a ball around each image.
 
     Args:
-        inputs: clean images in [0, 1], shape (N, C, H, W).
-        adv_inputs: initial points.
-        objective: function of images that returns the scalar to maximise.
-        rules: norm, epsilon, number of steps, step size.
+        inputs: clean images in [0, 1], shape (N, C, H, W), which are the centres of the balls.
+        adv_inputs: images at which the ascent starts.
+        objective: function that returns the number to maximise, from images of shape (N, C, H, W).
+        rules: norm and radius of the ball, number of steps, and step size.
 
     Returns:
-        The last iterate, without gradients.
+        The images after the last step, without gradients.
     """
     norm, epsilon, steps, size = rules
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""Training loop: batches in a seeded order, one optimiser, and a state from which training can resume."""
+"""Training loop for all training methods, which can resume an interrupted training from a checkpoint."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -26,20 +26,24 @@ def train(
     checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Train a model. All random numbers come from torch's generators, whose states are also stored in checkpoints.
+    """Train a model in place.
+
+    All random numbers come from torch's global generators, which the caller has to seed. Checkpoints contain the states
+    of these generators.
 
     Args:
-        student: model, changed in place; afterwards in evaluation mode.
+        student: the model to train. Its weights change, and it is in evaluation mode afterwards.
         inputs: images in [0, 1], float32, shape (N, C, H, W), on any device.
-        labels: ground truth, int64, shape (N,).
+        labels: true classes, int64, shape (N,).
         settings: settings of the training.
-        checkpoint: read at the start, written after each epoch and periodically within one. None for no checkpoint.
-        progress: called with the current stage and the number of images just finished. The stage is "" for images
-            finished by an earlier call.
+        checkpoint: checkpoint from which an interrupted training resumes. The checkpoint is written after each epoch,
+            and at intervals within an epoch. None for no checkpoint.
+        progress: function that is called after each batch with the current stage and the number of images in the batch.
+            If the training resumes, the first call has the stage "" and the number of images that are already finished.
 
     Raises:
         TrainingFailed: If the loss is not finite.
-        DavylampError: Any error of the checkpoint or the model.
+        DavylampError: If the checkpoint cannot be read or written, or if the model fails.
     """
     course = _TrainingRun(student, inputs, labels, settings)
     stored = checkpoint.read() if checkpoint is not None else None
@@ -85,7 +89,7 @@ class _TrainingRun:
         return self._order is None
 
     def batches(self) -> Iterator[tuple[str, int]]:
-        """Train on all batches. Yield the title of the stage and epoch, and the number of images, after each batch."""
+        """Train on all remaining batches. After each batch, yield a title with stage and epoch, and the batch size."""
         while self._stage < self._row.stages:
             if self._order is None:
                 self._order = torch.randperm(len(self._inputs))
@@ -102,7 +106,7 @@ class _TrainingRun:
             yield title, len(chosen)
 
     def state(self) -> dict[str, Any]:
-        """Return the state that determines the rest of the training."""
+        """Return the state to store in a checkpoint, which determines the rest of the training."""
         place = {"stage": self._stage, "epoch": self._epoch, "batch": self._batch, "order": self._order}
         random: dict[str, Any] = {"cpu": torch.get_rng_state()}
         if self._device.type == "cuda":
@@ -121,9 +125,10 @@ class _TrainingRun:
             torch.cuda.set_rng_state(stored["random"]["cuda"], self._device)
 
     def _split(self, order: Tensor) -> list[Tensor]:
-        """Split an order into batches.
+        """Split the positions of the images into batches.
 
-        A single last image joins the previous batch, because batch normalisation needs two.
+        If the last batch had a single image, this image joins the previous batch, because batch normalisation needs at
+        least two images.
         """
         batches = list(order.split(self._settings["batch_size"]))
         if len(batches) > 1 and len(batches[-1]) == 1:
@@ -166,7 +171,6 @@ def _make_optimiser(student: TrainableModel, settings: TrainingSettings) -> torc
 
 
 def _share(schedule: str, passed: float) -> float:
-    """Return the factor of the learning rate after a fraction `passed` of the training."""
     if schedule == "cosine":
         return 0.5 * (1 + math.cos(math.pi * passed))
     if schedule == "cyclic":  # increasing, then decreasing, as in Wong et al.

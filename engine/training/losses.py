@@ -1,8 +1,13 @@
-"""Losses of the training methods, as generators. The training loop takes an optimiser step on each yielded loss.
+"""Losses of the training methods.
 
-A generator receives the model, images (N, C, H, W) in [0, 1], labels (N,), the settings, and a memory. The memory
-persists across batches, is stored with every checkpoint, and contains tensors or dicts of tensors. The generator is
-resumed after the optimiser step.
+Each method is a generator that yields one or several losses for a batch. After each loss, the training loop makes a
+step of the optimiser and then resumes the generator. All generators have the same arguments:
+
+- `student`: the model;
+- `inputs`: the images of the batch in [0, 1], shape (N, C, H, W);
+- `labels`: the true classes, shape (N,);
+- `settings`: the settings of the training;
+- `memory`: a dictionary for tensors that a method needs again in later batches. Checkpoints contain the memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +40,10 @@ def natural(
 def natural_noise(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield the weighted cross-entropy of images with Gaussian noise and of clean ones (Zantedeschi et al. 2017)."""
+    """Yield a weighted mean of the cross-entropy of clean images and of images with Gaussian noise.
+
+    Source: Zantedeschi et al. 2017. The parameter `clean_share` is the weight of the clean images.
+    """
     del memory
     noisy = (inputs + settings["std"] * torch.randn_like(inputs)).clamp(0, 1)
     yield _mixed(student, inputs, noisy, labels, settings)
@@ -44,7 +52,10 @@ def natural_noise(
 def fgsm(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield the weighted cross-entropy of FGSM examples and clean images (Goodfellow et al. 2015, section 6)."""
+    """Yield a weighted mean of the cross-entropy of clean images and of FGSM examples.
+
+    Source: Goodfellow et al. 2015, section 6. The parameter `clean_share` is the weight of the clean images.
+    """
     del memory
     adv_inputs = _climb(student, inputs, labels, settings, (settings.norm, settings.epsilon, 1, settings.epsilon))
     yield _mixed(student, inputs, adv_inputs, labels, settings)
@@ -53,9 +64,10 @@ def fgsm(
 def least_likely(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield the weighted cross-entropy of least-likely-class steps and clean images (Kurakin et al. 2017).
+    """Yield a weighted mean of the cross-entropy of clean images and of examples made for the least likely class.
 
-    The radius of each step is random.
+    An example is made by one step that lowers the cross-entropy of the least likely class. The radius of each image's
+    step is random. Source: Kurakin et al. 2017. The parameter `clean_share` is the weight of the clean images.
     """
     del memory
     radii = torch.empty(len(inputs), 1, 1, 1, device=inputs.device)
@@ -71,9 +83,10 @@ def least_likely(
 def pgd(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield the cross-entropy after PGD steps (Madry et al. 2018).
+    """Yield the cross-entropy of examples of PGD (Madry et al. 2018).
 
-    With one step, this is also FBF (Wong et al. 2020).
+    If the parameter `clean_share` is above 0, the loss is a weighted mean with the cross-entropy of clean images. With
+    one step of PGD, the method is fast adversarial training (FBF, Wong et al. 2020).
     """
     del memory
     adv_inputs = _climb(student, inputs, labels, settings, settings.ball)
@@ -83,9 +96,10 @@ def pgd(
 def logit_pairing(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield PGD's loss with clean images, plus the mean squared difference of the logits (Kannan et al. 2018).
+    """Yield the loss of adversarial logit pairing (Kannan et al. 2018).
 
-    As in the authors' code, the mean is over images and classes.
+    The loss is a weighted mean of the cross-entropy of clean images and of PGD examples, plus `beta` times the mean
+    squared difference of their logits. As in the authors' code, the mean is over images and classes.
     """
     del memory
     adv_inputs = _climb(student, inputs, labels, settings, settings.ball)
@@ -98,7 +112,11 @@ def logit_pairing(
 def trades(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield clean cross-entropy plus the divergence of adversarial from clean outputs (Zhang et al. 2019, eq. 5)."""
+    """Yield the loss of TRADES (Zhang et al. 2019, equation 5).
+
+    The loss is the cross-entropy of clean images, plus `beta` times the Kullback-Leibler divergence between the outputs
+    for clean images and for examples. The examples maximise this divergence.
+    """
     del memory
     with evaluating(student):
         clean = student(inputs).softmax(1).detach()
@@ -116,7 +134,12 @@ def trades(
 def mart(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield boosted cross-entropy plus a divergence weighted by misclassification (Wang et al. 2020, eq. 11)."""
+    """Yield the loss of MART (Wang et al. 2020, equation 11).
+
+    The loss is the boosted cross-entropy of PGD examples, plus `beta` times a weighted Kullback-Leibler divergence
+    between the outputs for clean images and for examples. The weight of an image is 1 minus the probability of its true
+    class.
+    """
     del memory
     adv_inputs = _climb(student, inputs, labels, settings, settings.ball)
     logits = student(inputs)
@@ -133,10 +156,11 @@ def mart(
 def awp(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield the PGD loss under the worst perturbation of the weights (Wu et al. 2020, AT-AWP).
+    """Yield the loss of adversarial weight perturbation (AT-AWP, Wu et al. 2020).
 
-    The weights are moved along the loss gradient, each layer by `gamma` times its norm. The gradient at that point is
-    applied to the original weights.
+    The loss is the cross-entropy of PGD examples at perturbed weights. The weights of each layer are moved along the
+    gradient of the loss, by `gamma` times the norm of these weights. The optimiser then applies the gradient at the
+    perturbed weights to the original weights.
     """
     del memory
     adv_inputs = _climb(student, inputs, labels, settings, settings.ball)
@@ -155,7 +179,11 @@ def awp(
 def free(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield losses whose gradients update the weights and a perturbation that persists (Shafahi et al. 2019)."""
+    """Yield the losses of free adversarial training (Shafahi et al. 2019).
+
+    Each batch gives `replays` losses. The gradient of each loss updates the weights, and also the perturbation of the
+    images. The perturbation is kept for the next batch.
+    """
     if "change" not in memory:
         memory["change"] = torch.zeros_like(inputs)
     if len(memory["change"]) < len(inputs):  # a last batch with one extra image
@@ -173,10 +201,11 @@ def free(
 def distillation(
     student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
-    """Yield the loss of a teacher on the labels, then of a student on its outputs (Papernot et al. 2016).
+    """Yield the loss of defensive distillation (Papernot et al. 2016).
 
-    Both losses use a temperature and are multiplied by it. This does not move their minimum, and makes learning rates
-    comparable with other methods.
+    In the first stage, the model learns the labels. In the second stage, a new model learns the outputs of the first
+    model, which is the teacher. The logits are divided by the parameter `temperature`, and the loss is multiplied by
+    the temperature, so that the learning rates of other methods remain suitable.
     """
     temperature = settings["temperature"]
     logits = student(inputs) / temperature
@@ -195,7 +224,7 @@ def _climb(
     settings: TrainingSettings,
     ball: tuple[str, float, int, float],
 ) -> Tensor:
-    """Return images after PGD steps on the cross-entropy, with the model in evaluation mode."""
+    """Return examples of PGD on the cross-entropy, shape (N, C, H, W). The model is in evaluation mode meanwhile."""
     first = initial_perturbation(inputs, settings.norm, settings.epsilon, settings.values.get("start", "none"))
     with evaluating(student):
         return ascend(inputs, first, lambda adv: functional.cross_entropy(student(adv), labels), ball)
@@ -204,10 +233,7 @@ def _climb(
 def _mixed(
     student: TrainableModel, inputs: Tensor, others: Tensor, labels: Tensor, settings: TrainingSettings
 ) -> Tensor:
-    """Return the mean of the cross-entropies of `others` and of clean images.
-
-    `clean_share` is the weight of the clean images.
-    """
+    """Return a weighted mean of the cross-entropy of clean images and of changed images."""
     share = settings["clean_share"]
     if not share:
         return functional.cross_entropy(student(others), labels)

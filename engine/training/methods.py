@@ -1,4 +1,4 @@
-"""The named training methods and the default values of their parameters."""
+"""The published training methods, with the default values of their parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,18 +14,18 @@ class TrainingMethod:
     """A published training method.
 
     Args:
-        name: usual name.
+        name: name by which users select the method, such as "trades".
         title: title for display.
-        source: paper.
-        loss: loss generator.
-        params: parameters in addition to the common ones (`LOOP`), with default values. A common parameter may be given
-            a different default here.
-        step_share: default step size in units of epsilon / steps. None if the method takes no steps.
-        fixed: parameters that define the method and cannot be changed.
-        stages: number of successive trainings. After each training except the last, the trained weights become the
-            teacher's, and the model's weights are reset.
-        norms: supported norms.
-        called: names of the method in papers that evaluate it.
+        source: paper that introduced the method. "" for training on clean images.
+        loss: generator of the method's losses (see `losses`).
+        params: default values of the parameters of this method, by name. Parameters of all methods (`LOOP`) are listed
+            here only if the method has a different default.
+        step_share: default step size, in units of epsilon / steps. None if the method has no parameter `step_size`.
+        fixed: parameters that define the method, which users cannot change.
+        stages: number of trainings that follow each other. After each training except the last, the trained model
+            becomes the teacher, and the weights of the model are set back to the initial weights.
+        norms: norms that the method supports.
+        called: names of the method in papers that evaluate the method.
     """
 
     name: str
@@ -41,7 +41,10 @@ class TrainingMethod:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Default values of all tunable parameters; None for the step size, which follows from `step_share`."""
+        """Default values of the parameters that users can change, by name.
+
+        The default of `step_size` is None if the step size follows from `step_share`.
+        """
         steps = {} if self.step_share is None else {"step_size": None}
         return {**LOOP, **steps, **self.params}
 
@@ -151,25 +154,25 @@ METHODS: Mapping[str, TrainingMethod] = {row.name: row for row in ROWS}
 
 
 def find_method(name: str) -> TrainingMethod:
-    """Return the method with this name. Raises UnknownName if there is no such method."""
+    """Return the training method with a given name. Raises UnknownName if the name is unknown."""
     if name not in METHODS:
         raise UnknownName("method of training", name, METHODS)
     return METHODS[name]
 
 
 def make_settings(method: str, norm: str, epsilon: float, given: Mapping[str, Any], **more: Any) -> TrainingSettings:
-    """Complete the settings of a training with the method's defaults.
+    """Build the settings of a training. Parameters that are not given have the defaults of the method.
 
     Args:
-        method: name from `METHODS`.
-        norm: "linf" or "l2".
+        method: name of the method, from `METHODS`.
+        norm: norm of the training, "linf" or "l2".
         epsilon: radius, for pixels in [0, 1].
-        given: values for the method or the loop, typed or as text.
-        **more: seed, mixed_precision, fresh.
+        given: parameters of the training, by name. Numbers may be given as text.
+        **more: fields `seed`, `mixed_precision` and `fresh` of `TrainingSettings`.
 
     Raises:
-        UnknownName: If there is no such method, or it has no such parameter.
-        InvalidInput: If a value is out of range, or the method does not support the norm.
+        UnknownName: If the method does not exist, or if the method has no parameter of this name.
+        InvalidInput: If a value is out of range, or if the method does not support the norm.
     """
     row = find_method(method)
     values = {**row.fixed, **row.defaults}
@@ -186,7 +189,7 @@ def make_settings(method: str, norm: str, epsilon: float, given: Mapping[str, An
 
 
 def describe_method(row: TrainingMethod) -> dict[str, Any]:
-    """Return the description of a method for listings."""
+    """Return the description of a method as JSON types, for lists of methods."""
     steps = {} if row.step_share is None else {"step_size": f"{row.step_share:g} epsilon / steps"}
     return {
         "method": row.name,
@@ -199,5 +202,5 @@ def describe_method(row: TrainingMethod) -> dict[str, Any]:
 
 
 def describe_parameter(word: str) -> str:
-    """Return the meaning of a parameter."""
+    """Return the meaning of a training parameter in words."""
     return WORDS[word].meaning

@@ -1,4 +1,4 @@
-"""Prepares a training: loads the images, holds some out, and completes the settings."""
+"""Prepares a training: loads the images, holds out images for measurements, and completes the settings."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,7 +15,14 @@ from .settings import NORMS, TrainingSettings
 
 
 class Prepared(NamedTuple):
-    """The images and settings of a training. `chosen` describes the choices that davylamp made."""
+    """Images and settings of a training.
+
+    Args:
+        training: images and labels for the training.
+        held_out: images and labels for the measurements.
+        settings: complete settings of the training.
+        chosen: settings that the user did not give and davylamp chose, in words.
+    """
 
     training: Data
     held_out: Data
@@ -36,16 +43,17 @@ def prepare_training(
     """Load the images of a training and complete its settings.
 
     Args:
-        classifier: model to train, which determines the image size.
-        data: training data: their name, or the loaded images.
-        validation: validation data. None for a part of the training data.
-        asked: method, norm, epsilon (None for the customary one), and parameters.
-        held_out: proportion to hold out without validation data.
-        limit: largest number of images; the first images of the data are used.
-        **more: seed, mixed_precision, fresh.
+        classifier: the model to train. Images are loaded in the size that the model needs.
+        data: name of the training data, or images with labels.
+        validation: name of the data for measurements, or images with labels. None holds out a part of `data`.
+        asked: method, norm, radius and parameters of the training. If the radius is None, the customary radius of the
+            norm and image size is used.
+        held_out: proportion of `data` to hold out if `validation` is None.
+        limit: number of images of `data` to use, from the beginning. None for all.
+        **more: fields `seed`, `mixed_precision` and `fresh` of `TrainingSettings`.
 
     Raises:
-        DavylampError: As for `load_data_for`, `split_data` and `make_settings`.
+        DavylampError: If the images cannot be loaded or split, or if a setting is invalid.
     """
     method, norm, epsilon, given = asked
     find_method(method)
@@ -73,12 +81,15 @@ def prepare_training(
 
 
 def base_name(model: str) -> str:
-    """Return the name of the initial model. For a weights file, it is the model to which the weights belong.
+    """Return the name that loads the model of a training, without trained weights.
+
+    Args:
+        model: name of a model, or a weights file of `harden`. For a weights file, the name in the file is returned.
 
     Raises:
-        InvalidInput: If the file does not name its model.
+        InvalidInput: If a weights file does not contain the name of its model.
     """
     base = base_model_name(model)
     if not base:
-        raise InvalidInput(f"use MODEL+{model}, because these weights do not name their model")
+        raise InvalidInput(f"the weights file does not contain the name of its model; give the model as MODEL+{model}")
     return base

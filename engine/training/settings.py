@@ -44,16 +44,17 @@ LOOP: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Complete settings of a training.
+    """Complete settings of a training, which `make_settings` builds.
 
     Args:
-        method: name from `METHODS`.
-        norm: "linf" or "l2".
-        epsilon: training radius; for methods without a radius, the radius of the model card's measurement.
-        values: all parameters of the method and the loop.
-        seed: random seed of the order of the images and of all random starts.
-        mixed_precision: whether to use bfloat16 autocast.
-        fresh: whether to start from random weights instead of the model's.
+        method: name of the method, from `METHODS`.
+        norm: norm of the training, "linf" or "l2".
+        epsilon: radius of the training. If the method has no radius, it is only the radius of the measurements for the
+            model card.
+        values: all parameters of the training, by name.
+        seed: random seed.
+        mixed_precision: whether to compute the losses in bfloat16 where possible (autocast).
+        fresh: whether the training starts from random weights. False starts from the weights of the model.
     """
 
     method: str
@@ -76,16 +77,21 @@ class TrainingSettings:
 
     @property
     def ball(self) -> tuple[str, float, int, float]:
-        """Norm, epsilon, steps and step size of the ascent."""
+        """Norm and radius of the ball, number of steps, and step size of the method's gradient ascent."""
         return self.norm, self.epsilon, self.values["steps"], self.values["step_size"]
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON types."""
+        """Return all fields as JSON types."""
         return {**asdict(self), "values": dict(self.values)}
 
 
 def check_value(word: str, value: Any) -> Any:
-    """Convert a parameter to its type. Raises InvalidInput or UnknownName if it is invalid."""
+    """Convert the value of a training parameter to its type, and check the value.
+
+    Raises:
+        UnknownName: If the parameter does not exist.
+        InvalidInput: If the value has the wrong type or is out of range.
+    """
     if isinstance(value, str) and WORDS.get(word, WORDS["start"]).type is not str:
         value = parse_parameter(word, value, WORDS)
     value = check_parameter(word, value, WORDS)

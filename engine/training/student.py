@@ -1,4 +1,4 @@
-"""Trainable copy of a classifier's module, which becomes the robust model."""
+"""A trainable copy of a classifier's module."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,17 +13,17 @@ from ...errors import InvalidInput, ModelFailed, Unsupported
 
 
 class TrainableModel(nn.Module):
-    """A trainable copy of a classifier's module, which takes images in [0, 1] and returns the classifier's logits.
+    """A trainable copy of a classifier's module. It takes images in [0, 1] and returns logits.
 
-    A classifier is always in evaluation mode; this copy supports both modes. The trained parameters are those that
-    require gradients. If there are none, as after loading by name, all floating-point parameters are trained.
+    A `Classifier` is always in evaluation mode. This copy can also be in training mode. The parameters of the module
+    that require gradients are trained. If no parameter requires gradients, all floating-point parameters are trained.
 
     Args:
-        classifier: original, unchanged.
+        classifier: the classifier to copy, which is not changed.
 
     Raises:
-        Unsupported: If it has a defence in front, no gradients, or no trainable parameters.
-        ModelFailed: If its module cannot be copied.
+        Unsupported: If the classifier has a defence, returns labels only, or has no parameters.
+        ModelFailed: If the module of the classifier cannot be copied.
     """
 
     mean: Tensor | None
@@ -53,7 +53,7 @@ class TrainableModel(nn.Module):
                 parameter.requires_grad_(True)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return logits, float32, shape (N, classes)."""
+        """Return the logits of images in [0, 1], float32, shape (N, classes)."""
         if self.mean is not None and self.std is not None:
             inputs = (inputs - self.mean) / self.std
         with self.surroundings, guard_user_code(self.title):
@@ -64,14 +64,14 @@ class TrainableModel(nn.Module):
 
     @property
     def learning(self) -> list[nn.Parameter]:
-        """The trainable parameters."""
+        """Parameters of the module that are trained."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def reinitialise(self) -> None:
-        """Reset all weights with the layers' own initialisation.
+        """Set all weights to new random values, with the method `reset_parameters()` of each layer.
 
         Raises:
-            InvalidInput: If a layer has parameters but no reset_parameters().
+            InvalidInput: If a layer has parameters but no method `reset_parameters()`.
         """
         for name, layer in self.model.named_modules():
             reset = getattr(layer, "reset_parameters", None)
@@ -86,7 +86,7 @@ class TrainableModel(nn.Module):
 
 @contextmanager
 def evaluating(student: nn.Module) -> Iterator[None]:
-    """Put the model in evaluation mode inside the block, so that running statistics are not updated."""
+    """Context manager with a model in evaluation mode, so that batch normalisation does not update its statistics."""
     before = student.training
     student.eval()
     try:

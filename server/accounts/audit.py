@@ -1,4 +1,4 @@
-"""Audit log, and rate limits on sign-in attempts and registrations."""
+"""The audit log of a server, and limits on failed sign-ins and on registrations."""
 
 import time
 from typing import NamedTuple
@@ -15,14 +15,14 @@ _PER_NAME_AND_ADDRESS, _PER_ADDRESS, _PER_NAME = 5, 30, 100  # failed ones in a 
 
 
 class TooManyAttempts(Unavailable):
-    """Too many failed sign-ins or registrations."""
+    """Raised if there were too many failed sign-ins, or too many registrations from one address."""
 
 
 class Origin(NamedTuple):
-    """Origin of a request.
+    """Who sent a request, for the audit log and the limits.
 
     Args:
-        who: user name that the client gave.
+        who: user name in the request, which may be wrong.
         address: network address of the client.
     """
 
@@ -37,7 +37,7 @@ def note(session: Session, origin: Origin, action: str, about: str = "") -> None
 
 
 def check_rate(session: Session, origin: Origin) -> None:
-    """Raise TooManyAttempts after too many failed sign-ins from this address or for this name."""
+    """Raise TooManyAttempts if there were too many failed sign-ins for this user name or from this address."""
     since = time.time() - WINDOW
     failed = select(func.count()).where(AuditRow.action == FAILED, AuditRow.time > since)
     who, address = AuditRow.who == origin.who[:64], AuditRow.address == origin.address[:64]
@@ -48,7 +48,7 @@ def check_rate(session: Session, origin: Origin) -> None:
 
 
 def check_registrations(session: Session, origin: Origin) -> None:
-    """Raise TooManyAttempts if too many users were registered from this address within a day."""
+    """Raise TooManyAttempts if five users were registered from this address within a day."""
     made = (AuditRow.action == REGISTERED, AuditRow.time > time.time() - _DAY)
     counted = select(func.count()).where(*made, AuditRow.address == origin.address[:64])
     if (session.scalar(counted) or 0) >= _REGISTRATIONS:

@@ -1,4 +1,4 @@
-"""Browser sessions and API tokens: random, expiring, and stored as SHA-256."""
+"""Browser sessions and API tokens. Both are random secrets that expire, and the database contains only their hashes."""
 
 import hashlib
 import hmac
@@ -21,12 +21,15 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 def digest_of_secret(secret: str) -> str:
-    """Return the SHA-256 that is stored for a secret. A slow hash is not needed, because 256 bits cannot be guessed."""
+    """Return the SHA-256 hash of a secret, as stored in the database.
+
+    Unlike passwords, secrets need no slow hash, because they have 256 random bits and cannot be guessed.
+    """
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def start_session(session: Session, user: UserRow) -> str:
-    """Start a browser session, delete expired sessions, and return the cookie's value."""
+    """Start a browser session for a user, and return the value of the session cookie. Delete expired sessions."""
     session.execute(delete(SignInRow).where(SignInRow.expires < time.time()))
     secret = secrets.token_urlsafe(32)
     session.add(SignInRow(digest=digest_of_secret(secret), user_id=user.id, expires=time.time() + SESSION_SECONDS))
@@ -34,12 +37,12 @@ def start_session(session: Session, user: UserRow) -> str:
 
 
 def end_session(session: Session, secret: str) -> None:
-    """End a browser session, given its cookie's value."""
+    """End a browser session. `secret` is the value of the session cookie."""
     session.execute(delete(SignInRow).where(SignInRow.digest == digest_of_secret(secret)))
 
 
 def viewer_of_session(session: Session, secret: str) -> Viewer | None:
-    """Return the user of a session cookie, or None if the cookie is invalid or expired."""
+    """Return the user to whom a session cookie belongs; None if the cookie is invalid or expired."""
     row = session.get(SignInRow, digest_of_secret(secret)) if secret else None
     if row is None or row.expires < time.time():
         return None
@@ -47,26 +50,27 @@ def viewer_of_session(session: Session, secret: str) -> Viewer | None:
 
 
 def make_token(session: Session, viewer: Viewer, name: str, scopes: frozenset[str], days: int = TOKEN_DAYS) -> str:
-    """Create an API token. It is returned once, and only its hash is stored.
+    """Create an API token, and return the token. It cannot be read again later, because only its hash is stored.
 
     Args:
         session: database session for writing.
         viewer: owner of the token.
-        name: name of the token.
-        scopes: permissions: "read", "submit", "admin". Only admins may have "admin".
-        days: lifetime in days, at most 366.
+        name: name by which the user recognises the token.
+        scopes: permissions of the token: "read", "submit" and "admin". Only admins may use "admin".
+        days: number of days after which the token expires, at most 366.
 
     Raises:
-        InvalidInput: If the scopes are not allowed, or the user has too many tokens.
+        InvalidInput: If the scopes are not allowed, if the number of days is out of range, or if the user has too many
+            tokens.
     """
     if viewer.id is None or not scopes or not scopes <= set(SCOPES):
         raise InvalidInput(f"expected scopes of {', '.join(SCOPES)}, got {', '.join(sorted(scopes))[:100] or 'none'}")
     if "admin" in scopes and not viewer.is_admin:
-        raise InvalidInput("expected an admin for the scope admin, got a user")
+        raise InvalidInput("only admins can create a token with the scope admin; leave out admin")
     if not 1 <= days <= 366:
-        raise InvalidInput(f"expected 1 to 366 days, got {days}")
+        raise InvalidInput(f"expected a token that is valid for 1 to 366 days, got {days} days")
     if len(session.scalars(select(TokenRow.id).where(TokenRow.user_id == viewer.id)).all()) >= _MOST_TOKENS:
-        raise InvalidInput(f"expected at most {_MOST_TOKENS} tokens; delete unused ones")
+        raise InvalidInput(f"you already have {_MOST_TOKENS} tokens, the maximum; delete a token that you do not use")
     secret, now = _PREFIX + secrets.token_urlsafe(32), time.time()
     words = " ".join(scope for scope in SCOPES if scope in scopes)
     kept = {"digest": digest_of_secret(secret), "scopes": words, "created": now, "expires": now + days * 86400}
@@ -75,7 +79,7 @@ def make_token(session: Session, viewer: Viewer, name: str, scopes: frozenset[st
 
 
 def viewer_of_token(session: Session, secret: str) -> Viewer | None:
-    """Return the user and scopes of a token, or None if it is invalid or expired."""
+    """Return the user of an API token, with the scopes of the token; None if the token is invalid or expired."""
     row = session.scalar(select(TokenRow).where(TokenRow.digest == digest_of_secret(secret)))
     if row is None or row.expires < time.time():
         return None
@@ -84,12 +88,12 @@ def viewer_of_token(session: Session, secret: str) -> Viewer | None:
 
 
 def csrf_token(key: bytes, cookie: str) -> str:
-    """Return the CSRF token of a cookie, which forms must send back."""
+    """Return the CSRF token that forms must send together with a session cookie."""
     return hmac.new(key, b"form " + cookie.encode(), hashlib.sha256).hexdigest()
 
 
 def is_form_mark(key: bytes, cookie: str, mark: str) -> bool:
-    """Return whether a form was sent with the CSRF token of its cookie."""
+    """Return whether `mark` is the CSRF token that belongs to a session cookie. False without a cookie."""
     return bool(cookie) and hmac.compare_digest(csrf_token(key, cookie), mark)
 
 

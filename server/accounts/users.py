@@ -28,27 +28,26 @@ _HASHING = threading.BoundedSemaphore(4)  # most passwords hashed simultaneously
 
 
 class InvalidCredentials(InvalidInput):
-    """Wrong name or password. The message is the same for both."""
+    """Raised if the user name or the password is wrong. The message does not say which of them is wrong."""
 
 
 def generate_password() -> str:
-    """Return a password with 96 random bits, as groups of four letters and digits."""
+    """Return a random password of five groups of four letters and digits."""
     letters = "abcdefghjkmnpqrstuvwxyz23456789"
     return "-".join("".join(secrets.choice(letters) for _ in range(4)) for _ in range(5))
 
 
 def add_user(session: Session, hasher: "PasswordHasher", name: str, password: str, role: Role = "user") -> UserRow:
-    """Create a user.
+    """Create a user account.
 
     Raises:
-        InvalidInput: If the name is taken or invalid, or the password is too short.
+        InvalidInput: If the name is taken or invalid, or if the password is too short or too long.
     """
     check_password(password)
     return _insert_user(session, name, hasher.hash(password), role)
 
 
 def _check_name(session: Session, name: str) -> None:
-    """Raise InvalidInput if a name is invalid or taken."""
     if not NAME.fullmatch(name):
         raise InvalidInput(
             f"expected a name of at most 40 lowercase letters, digits, '.', '_' and '-', got {name[:60]!r}"
@@ -66,28 +65,31 @@ def _insert_user(session: Session, name: str, hashed: str, role: Role) -> UserRo
 
 
 def registration_open(session: Session) -> bool:
-    """Return whether visitors may register themselves. Initially they may not, and an admin can change this."""
+    """Return whether visitors may create a user account for themselves. On a new server, they may not."""
     return _fact(session, _REGISTRATION) == 1
 
 
 def registration_hours(session: Session) -> int | None:
-    """Return the hours of computing within seven days that a self-registered user gets. None for no limit."""
+    """Return the limit on computing time of users who registered themselves, in hours per seven days.
+
+    None if there is no limit.
+    """
     return _fact(session, _REGISTRATION_HOURS)
 
 
 def open_registration(session: Session, *, is_open: bool, hours: int | None = None) -> None:
-    """Open or close registration by visitors.
+    """Allow or forbid that visitors create a user account for themselves.
 
     Args:
         session: database session for writing.
         is_open: whether visitors may register themselves.
-        hours: hours of computing within seven days that each of them gets. None for no limit.
+        hours: limit on the computing time of users who register themselves, in hours per seven days. None for no limit.
 
     Raises:
-        InvalidInput: If the number of hours is negative or too large.
+        InvalidInput: If `hours` is negative or too large.
     """
     if hours is not None and not 0 <= hours <= _MOST_HOURS:
-        raise InvalidInput(f"expected hours as a whole number from 0 to {_MOST_HOURS}, got {hours}")
+        raise InvalidInput(f"expected the limit of hours as a whole number from 0 to {_MOST_HOURS}, got {hours}")
     for name, value in ((_REGISTRATION, int(is_open)), (_REGISTRATION_HOURS, hours)):
         fact = session.get(FactRow, name)
         if fact is not None and value is None:
@@ -99,17 +101,20 @@ def open_registration(session: Session, *, is_open: bool, hours: int | None = No
 
 
 def register_user(database: Database, hasher: "PasswordHasher", origin: Origin, password: str) -> UserRow:
-    """Create a user at the request of a visitor, and log it. The database is not locked while the password is hashed.
+    """Create a user account for a visitor, and add an entry to the audit log.
+
+    The database is not locked while the password is hashed, which is slow.
 
     Args:
         database: database of the server.
         hasher: hasher of passwords.
-        origin: chosen name, and address of the visitor.
-        password: chosen password.
+        origin: user name that the visitor chose, and the visitor's address.
+        password: password that the visitor chose.
 
     Raises:
-        InvalidInput: If registration is not open, or `add_user` refuses the name or password.
-        TooManyAttempts: After too many registrations from this address within a day.
+        InvalidInput: If visitors may not register, if the name is taken or invalid, or if the password is too short or
+            too long.
+        TooManyAttempts: If five users were registered from this address within a day.
     """
     with database.reading() as session:
         _check_registration(session, origin)
@@ -137,48 +142,48 @@ def _fact(session: Session, name: str) -> int | None:
 
 
 def check_password(password: str) -> None:
-    """Raise InvalidInput unless a password has an allowed length."""
+    """Raise InvalidInput if a password is too short or too long."""
     if not _SHORTEST <= len(password) <= _LONGEST:
         raise InvalidInput(f"expected a password of {_SHORTEST} to {_LONGEST} characters, got {len(password)}")
 
 
 def change_password(session: Session, hasher: "PasswordHasher", user: UserRow, password: str) -> None:
-    """Change a password, and end all sessions and tokens of the user."""
+    """Change the password of a user, and end all browser sessions and tokens of this user."""
     check_password(password)
     user.password = hasher.hash(password)
     revoke_all_sessions(session, user.id)
 
 
 def set_active(session: Session, user: UserRow, *, active: bool) -> None:
-    """Block a user and end their sessions and tokens, or unblock the user."""
+    """Block or unblock a user. If the user is blocked, all browser sessions and tokens of this user end."""
     user.active = active
     if not active:
         revoke_all_sessions(session, user.id)
 
 
 def set_hours(user: UserRow, hours: float | None) -> None:
-    """Limit the hours of computing within seven days for a user's tasks. None for no limit.
+    """Limit the computing time for the tasks of a user.
 
     Raises:
-        InvalidInput: If the number is negative or not finite.
+        InvalidInput: If `hours` is negative or not finite.
     """
     if hours is not None and not 0 <= hours < math.inf:
-        raise InvalidInput(f"expected hours as a number from 0, got {hours}")
+        raise InvalidInput(f"expected the limit of hours as a number of at least 0, got {hours}")
     user.hours = hours
 
 
 def revoke_all_sessions(session: Session, user_id: int) -> None:
-    """End every session and token of a user."""
+    """Delete all browser sessions and API tokens of a user."""
     for table in (SignInRow, TokenRow):
         for row in session.scalars(select(table).where(table.user_id == user_id)):
             session.delete(row)
 
 
 def find_user(session: Session, name: str) -> UserRow:
-    """Return a user by name.
+    """Return the user account with a given name.
 
     Raises:
-        UnknownName: If there is no such user.
+        UnknownName: If there is no user of this name.
     """
     user = session.scalar(select(UserRow).where(UserRow.name == name))
     if user is None:
@@ -187,18 +192,22 @@ def find_user(session: Session, name: str) -> UserRow:
 
 
 def has_admin(session: Session) -> bool:
-    """Return whether there is an active admin."""
+    """Return whether the server has an admin who is not blocked."""
     admins = select(UserRow.id).where(UserRow.role == "admin", UserRow.active)
     return session.scalar(admins.limit(1)) is not None
 
 
 def sign_in(database: Database, hasher: "PasswordHasher", origin: Origin, password: str) -> UserRow | None:
-    """Return the user with this name and password, or None if the name or the password is wrong. Failures are logged.
+    """Check the name and password of a user who wants to sign in, and add an entry to the audit log.
 
-    A wrong name takes as long as a wrong password. The database is not locked while a password is hashed.
+    A wrong name takes as long as a wrong password, so that nobody can find out which names exist. The database is not
+    locked while the password is hashed, which is slow.
+
+    Returns:
+        The user. None if the name or password is wrong, or if the user is blocked.
 
     Raises:
-        TooManyAttempts: After too many failed attempts.
+        TooManyAttempts: If there were too many failed sign-ins for this name or from this address.
     """
     with database.reading() as session:
         check_rate(session, origin)
@@ -224,5 +233,5 @@ def _is_password(hasher: "PasswordHasher", stated: str, password: str) -> bool:
 
 @cache
 def _nobody(hasher: "PasswordHasher") -> str:
-    """Return a hash to compare with if no user has the given name."""
+    """Return the hash of a random password, which is compared with the given password if the user name is wrong."""
     return hasher.hash(secrets.token_hex())

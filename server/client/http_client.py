@@ -1,4 +1,4 @@
-"""HTTP client of a server's JSON interface, which needs the standard library only."""
+"""HTTP client for the JSON interface of a davylamp server. It needs only Python's standard library."""
 
 import json
 import os
@@ -20,14 +20,14 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 class ServerClient:
-    """Client of one server, with the token for its requests.
+    """Client of one server. If the environment variable `DAVYLAMP_TOKEN` has a token, all requests contain the token.
 
     Args:
-        address: "https://HOST". "" for the address in `DAVYLAMP_SERVER`. Over plain HTTP, a token is sent only to this
-            machine.
+        address: address of the server, such as "https://HOST". "" for the address in the environment variable
+            `DAVYLAMP_SERVER`.
 
     Raises:
-        InvalidInput: If there is no address, or a token would be sent to another machine over plain HTTP.
+        InvalidInput: If there is no address, or if a token would be sent to a different machine over plain HTTP.
     """
 
     def __init__(self, address: str = ""):
@@ -37,11 +37,14 @@ class ServerClient:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidInput(f"expected --server http(s)://HOST or {SERVER} in the environment, got {address!r}")
         if self.token and parts.scheme == "http" and parts.hostname not in _LOCAL:
-            raise InvalidInput(f"expected https://{parts.netloc} with a token, got plain HTTP: others could read it")
+            raise InvalidInput(
+                f"expected https://{parts.netloc}, got plain HTTP, over which others could read the token in "
+                "DAVYLAMP_TOKEN"
+            )
         self._opener = build_opener(_NoRedirect)
 
     def ask(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
-        """Send a request and return the JSON response.
+        """Send a request to the server, and return the JSON response. The path is relative to the JSON interface.
 
         Raises:
             InvalidInput: If the server refuses the request.
@@ -52,7 +55,7 @@ class ServerClient:
             return json.load(answer)
 
     def save(self, path: str, target: Path) -> None:
-        """Save a response as a file, atomically."""
+        """Download a file. If the download fails, `target` is not changed."""
         draft = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             with self._open("GET", path, None, {}, {}) as answer, draft.open("wb") as file:
@@ -62,7 +65,7 @@ class ServerClient:
             draft.unlink(missing_ok=True)
 
     def send_file(self, path: str, fields: Mapping[str, str], file: Path | None) -> Any:
-        """Send a form with a file. The file is read in chunks."""
+        """Send a form with an optional file to the server, and return the JSON response. The file is read in chunks."""
         mark = f"davylamp{secrets.token_hex(16)}"
         parts = [_field(mark, name, value) for name, value in fields.items()]
         if file is not None:
@@ -91,10 +94,10 @@ class ServerClient:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Refuses redirects, so that a token is sent only to the given server."""
+    """Refuses HTTP redirects, so that the token is never sent to a different server."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Refuse every redirect."""
+        """Return None, which makes urllib refuse the redirect."""
 
 
 def _reason(error: HTTPError) -> str:

@@ -1,4 +1,4 @@
-"""Stores uploaded files by their SHA-256: each once, and until no component refers to it."""
+"""Stores the uploaded files of components. Files with the same SHA-256 hash are stored once."""
 
 import hashlib
 import os
@@ -19,7 +19,13 @@ _FORGOTTEN = 24 * 3600.0  # seconds after which an unfinished upload is deleted
 
 
 class Upload(NamedTuple):
-    """A complete uploaded file: temporary path, SHA-256, size in bytes."""
+    """A file that was uploaded completely.
+
+    Args:
+        path: path of the temporary file.
+        digest: SHA-256 hash of the file.
+        size: size of the file in bytes.
+    """
 
     path: Path
     digest: str
@@ -27,12 +33,12 @@ class Upload(NamedTuple):
 
 
 def take_upload(folder: Path, chunks: Iterable[bytes], largest: int) -> Upload:
-    """Write chunks to a temporary file and hash them. If the upload is too large or incomplete, the file is deleted.
+    """Receive an upload into a temporary file. If the upload fails or is too large, the temporary file is deleted.
 
     Args:
         folder: folder of temporary files, on the same disk as the stored files.
-        chunks: chunks of the file.
-        largest: largest allowed size in MiB.
+        chunks: content of the file, in pieces.
+        largest: largest allowed size of the file, in MiB.
 
     Raises:
         InvalidInput: If the file is too large or empty.
@@ -50,7 +56,7 @@ def take_upload(folder: Path, chunks: Iterable[bytes], largest: int) -> Upload:
             file.flush()
             os.fsync(file.fileno())
         if not size:
-            raise InvalidInput("expected a file, got an empty one")
+            raise InvalidInput("expected a file with content, got an empty file")
     except OSError as error:
         path.unlink(missing_ok=True)
         if isinstance(error, Unavailable):
@@ -63,7 +69,10 @@ def take_upload(folder: Path, chunks: Iterable[bytes], largest: int) -> Upload:
 
 
 def keep_upload(session: Session, blobs: Path, upload: Upload) -> BlobRow:
-    """Store an upload, and return its database row. Equal files are stored once."""
+    """Store an uploaded file permanently, and return its database row.
+
+    If an equal file is already stored, the upload is deleted and the row of the stored file is returned.
+    """
     target = blob_path(blobs, upload.digest)
     _take_turns(session, upload.digest)
     target.parent.mkdir(exist_ok=True, mode=0o700)
@@ -81,20 +90,20 @@ def keep_upload(session: Session, blobs: Path, upload: Upload) -> BlobRow:
 
 
 def blob_path(blobs: Path, digest: str) -> Path:
-    """Return the path of the file with a given SHA-256."""
+    """Return the path of a stored file, from the SHA-256 hash of the file."""
     if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
         raise InvalidInput(f"expected a SHA-256 as 64 hexadecimal digits, got {digest[:80]!r}")
     return blobs / digest[:2] / digest
 
 
 def used_bytes(session: Session, user_id: int) -> int:
-    """Return the total size of a user's files in bytes. Each file counts once."""
+    """Return the total size in bytes of the files of a user's components. Equal files count once."""
     mine = select(ComponentRow.blob).where(ComponentRow.creator_id == user_id)
     return int(session.scalar(select(func.coalesce(func.sum(BlobRow.size), 0)).where(BlobRow.digest.in_(mine))) or 0)
 
 
 def drop_unused(session: Session, blobs: Path, digest: str) -> None:
-    """Delete a stored file unless a component refers to it."""
+    """Delete the stored file with a given SHA-256 hash, unless a component still uses the file."""
     _take_turns(session, digest)
     if session.scalar(select(ComponentRow.id).where(ComponentRow.blob == digest).limit(1)) is not None:
         return
@@ -106,13 +115,16 @@ def drop_unused(session: Session, blobs: Path, digest: str) -> None:
 
 
 def _take_turns(session: Session, digest: str) -> None:
-    """Make processes that store or delete the same file wait for each other. SQLite does this for all writers."""
+    """Wait until no other process stores or deletes the same file.
+
+    SQLite needs no lock here, because only one process at a time can write to the database.
+    """
     if session.get_bind().dialect.name == "postgresql":
         session.execute(select(func.pg_advisory_xact_lock(int(digest[:15], 16))))
 
 
 def clean_uploads(folder: Path) -> None:
-    """Delete files of interrupted uploads."""
+    """Delete temporary files of interrupted uploads that are older than a day."""
     for path in folder.iterdir():
         if path.stat().st_mtime < time.time() - _FORGOTTEN:
             path.unlink(missing_ok=True)

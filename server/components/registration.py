@@ -1,4 +1,4 @@
-"""Registers, describes, hides, withdraws and deletes components."""
+"""Registers, changes, withdraws and deletes components of a server: models, attacks, defences and data."""
 
 import re
 import time
@@ -21,15 +21,23 @@ _LONGEST_TEXT = 20_000
 
 
 class NotFoundError(Unavailable):
-    """No such object is visible to the viewer. The message does not reveal whether it exists."""
+    """Raised if an object does not exist, or if the viewer may not see it. The message does not say which."""
 
 
 class ForbiddenError(Unavailable):
-    """The viewer may see the object, but may not perform this action."""
+    """Raised if the viewer may see an object, but may not perform the requested action."""
 
 
 class ComponentCard(NamedTuple):
-    """Description of a component. All fields except name and version can be changed later."""
+    """Description of a component by its owner. Licence, description and visibility can be changed later.
+
+    Args:
+        name: name of the component: lowercase letters, digits, "_" and "-".
+        version: version of the component.
+        licence: licence of the component; "" if not stated.
+        description: description of the component.
+        visibility: "public" if everybody may see and use the component, or "private" for the owner only.
+    """
 
     name: str
     version: str = "1"
@@ -46,23 +54,23 @@ def register(
     wish: ComponentRequest,
     upload: Upload | None = None,
 ) -> ComponentRow:
-    """Register a new component for the viewer.
+    """Register a new component, and return its database row.
 
     Args:
         session: database session for writing.
-        folder: server folder.
-        viewer: owner of the component.
+        folder: folder of the server.
+        viewer: the user who registers the component and becomes its owner.
         card: description of the component.
-        wish: kind and form of the component, with the path of the upload, if any.
-        upload: uploaded file. None without a file.
+        wish: kind and content of the component.
+        upload: the uploaded file of the component. None if the component needs no file.
 
     Raises:
-        DavylampError: If the viewer may not register it, the name is taken, the file is invalid, or the quota is
-            exceeded.
+        DavylampError: If the viewer may not register this component, the name and version are taken, the file is
+            invalid, or the user's files would be too large together.
     """
     if viewer.id is None or not viewer.may_submit:
         raise ForbiddenError(
-            "expected a user or a token that may submit; sign in, or use a token with the scope submit"
+            "adding a component needs a user who may submit; sign in, or use a token with the scope submit"
         )
     if wish.kind not in KINDS:
         raise InvalidInput(f"expected a kind of {', '.join(KINDS)}, got {str(wish.kind)[:40]!r}")
@@ -96,10 +104,10 @@ def register(
 
 
 def find_component(session: Session, viewer: Viewer, number: int) -> ComponentRow:
-    """Return a component that the viewer may see.
+    """Return the component with a given number.
 
     Raises:
-        NotFoundError: If there is no such component.
+        NotFoundError: If the component does not exist, or if the viewer may not see the component.
     """
     row = session.scalar(components_for(viewer).where(ComponentRow.id == _number(number)))
     if row is None:
@@ -108,10 +116,12 @@ def find_component(session: Session, viewer: Viewer, number: int) -> ComponentRo
 
 
 def change_card(session: Session, viewer: Viewer, number: int, changes: dict[str, Any]) -> ComponentRow:
-    """Change licence, description or visibility of the viewer's component.
+    """Change licence, description or visibility of a component, and return its database row.
+
+    The keys of `changes` are "licence", "description" and "visibility". Other keys are ignored.
 
     Raises:
-        DavylampError: If the component belongs to a different user, or a value is invalid.
+        DavylampError: If the component belongs to a different user, or if a value is invalid.
     """
     row = _mine(session, viewer, number)
     known = {"licence": row.licence, "description": row.description, "visibility": row.visibility}
@@ -127,14 +137,14 @@ def change_card(session: Session, viewer: Viewer, number: int, changes: dict[str
 
 
 def withdraw(session: Session, viewer: Viewer, number: int, *, back: bool = False) -> ComponentRow:
-    """Withdraw a component from new tasks, or restore it if `back` is True. Existing results stay."""
+    """Withdraw a component, so that new tasks cannot use the component. Existing results are kept."""
     row = _mine(session, viewer, number)
     row.state, row.changed = "active" if back else "withdrawn", time.time()
     return row
 
 
 def delete(session: Session, folder: ServerFolder, viewer: Viewer, number: int, origin: Origin) -> str:
-    """Delete a component, or archive it if tasks refer to it.
+    """Delete a component. If tasks use the component, it is archived instead, so that their results stay explainable.
 
     Returns:
         "deleted" or "archived".
@@ -172,16 +182,25 @@ def _check_card(card: ComponentCard) -> None:
     if not VERSION.fullmatch(card.version) or ".." in card.version:
         raise InvalidInput(f"expected a version of lowercase letters, digits, '.', '_', '-', got {card.version[:50]!r}")
     if card.visibility not in get_args(Visibility):
-        raise InvalidInput(f"expected public or private, got {card.visibility[:40]!r}")
+        raise InvalidInput(f"expected the visibility public or private, got {card.visibility[:40]!r}")
     if len(card.licence) > 100 or len(card.description) > _LONGEST_TEXT:
-        raise InvalidInput(f"expected at most 100 characters of licence and {_LONGEST_TEXT} of description, got more")
+        raise InvalidInput(
+            "the licence or the description is too long: a licence has at most 100 characters, and a description "
+            f"{_LONGEST_TEXT}"
+        )
 
 
 def _check_room(session: Session, folder: ServerFolder, user_id: int, upload: Upload) -> None:
     if used_bytes(session, user_id) + upload.size > folder.settings.quota << 20:
-        raise InvalidInput(f"expected files of at most {folder.settings.quota} MiB of one user, got more; delete some")
+        raise InvalidInput(
+            f"with this file, your files would exceed {folder.settings.quota} MiB together; delete components that you "
+            "do not use"
+        )
 
 
 def _number(number: int) -> int:
-    """Return a number that every database accepts. If it is out of range, the result matches no row."""
+    """Return the number of a component unchanged if it is in the range of the database, or else -1.
+
+    No component has the number -1. PostgreSQL would raise an error for a number out of range.
+    """
     return number if 0 < number < 2**31 else -1

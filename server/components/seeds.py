@@ -1,4 +1,4 @@
-"""Initial components of a server: models and data that come with the installed packages, and several attacks."""
+"""Initial components of a server: models and data in the installed packages, several attacks, and several defences."""
 
 import time
 from typing import Any
@@ -41,7 +41,10 @@ _DEFENCES = {
 
 
 def seed_components(session: Session) -> int:
-    """Add those initial components that are missing, and return their number."""
+    """Add the initial components that the server lacks, and return the number of added components.
+
+    Components that the installed packages do not support are not added.
+    """
     system = session.scalar(select(UserRow).where(UserRow.name == SYSTEM))
     if system is None:
         system = UserRow(name=SYSTEM, password="", role="user", active=False, created=time.time())

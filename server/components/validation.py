@@ -1,4 +1,4 @@
-"""Validates components by kind: a name known to davylamp, an address, or a file. Files are not executed."""
+"""Validates components that users register: names, addresses and files. Files are not executed."""
 
 import ast
 import io
@@ -41,14 +41,15 @@ _MOST_FILES, _LARGEST_ARCHIVE, _BLOWN_UP = 200_000, 50 << 30, 200
 
 
 class ComponentRequest(NamedTuple):
-    """Request to register a component.
+    """Kind and content of a component that a user wants to register.
 
     Args:
         kind: "model", "attack", "defence" or "data".
-        form: how the component is given, see `FORMS`.
-        entry: name, address, function or architecture, depending on the form.
-        file_name: original name of the file.
-        path: path of the uploaded file. None without a file.
+        form: form in which the component is given. `FORMS` lists the forms of each kind.
+        entry: depends on the form. "named": name of the component in davylamp. "url": address of a model server.
+            "code": name of a function or object in the file. "weights": architecture of the model. Otherwise "".
+        file_name: name of the file on the user's machine; "" if there is no file.
+        path: path of the uploaded file. None if there is no file.
     """
 
     kind: Kind
@@ -59,33 +60,33 @@ class ComponentRequest(NamedTuple):
 
 
 def validate_component(wish: ComponentRequest) -> str:
-    """Validate a component without executing its file.
+    """Check that davylamp can use a component. The file of the component is not executed.
 
     Returns:
-        The name that the file gets in tasks, or "" without a file.
+        The name of the file in tasks that use the component; "" if there is no file.
 
     Raises:
-        InvalidInput: If the kind does not have this form, or if entry and file do not match the form.
-        UnknownName: If davylamp has no component with that name.
+        InvalidInput: If the kind does not have this form, or if entry or file do not match the form.
+        UnknownName: If the form is "named" and davylamp does not know the name, or if the file has no such function.
     """
     if wish.form not in FORMS[wish.kind]:
         raise InvalidInput(f"expected {A_KIND[wish.kind]} as {', '.join(FORMS[wish.kind])}, got {wish.form[:40]!r}")
     if wish.form in ("named", "url"):
         if wish.path is not None:
-            raise InvalidInput(f"a component given as {wish.form} takes no file, but a file was sent")
+            raise InvalidInput(f"a component of the form {wish.form} needs no file, but a file was sent")
         _check_named(wish)
         return ""
     if wish.path is None:
-        raise InvalidInput(f"expected a file for {A_KIND[wish.kind]} as {wish.form}, got none")
+        raise InvalidInput(f"expected a file for {A_KIND[wish.kind]} of the form {wish.form}, got none")
     return _CHECKS[wish.form](wish, wish.path)
 
 
 def engine_name(component: ComponentRow, folder: str) -> str:
-    """Return the name by which the engine loads a component.
+    """Return the name by which davylamp's engine loads a component.
 
     Args:
-        component: component of any kind.
-        folder: folder of the component's file, as the engine sees it.
+        component: the component.
+        folder: folder that contains the component's file when the task runs.
     """
     file, form = f"{folder}/{component.file_name}", component.form
     written = {"code": f"{file}:{component.entry}", "onnx": f"onnx:{file}", "weights": f"{file}+{component.entry}"}
@@ -113,7 +114,10 @@ def _check_named(wish: ComponentRequest) -> None:
 
 
 def _look_up(kind: Kind, name: str) -> None:
-    """Raise a DavylampError if davylamp has no component with that name. Models are checked only when they run."""
+    """Raise a DavylampError if davylamp knows no component of this kind and name.
+
+    Of models, only the names "demo:..." are checked here. Other models are found when they are loaded in a task.
+    """
     from ...adapters.data.corruptions.published import find_corruption
     from ...adapters.data.datasets import dataset_name_patterns
     from ...adapters.models.defences.catalogue import MEMBER
@@ -145,20 +149,19 @@ def _check_code(wish: ComponentRequest, path: Path) -> str:
     if not wish.file_name.endswith(".py") or not _FILE_NAME.fullmatch(name):
         raise InvalidInput(f"expected a Python file as NAME.py, got {wish.file_name[:80]!r}")
     if not _FUNCTION.fullmatch(wish.entry):
-        raise InvalidInput(f"expected the name of a function or object in the file, got {wish.entry[:80]!r}")
+        raise InvalidInput(f"expected the name of a function or object in the Python file, got {wish.entry[:80]!r}")
     if path.stat().st_size > _LARGEST_CODE:
         raise InvalidInput("expected a Python file of at most 1 MiB, got more")
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InvalidInput(f"expected a Python file, got one that does not parse ({str(error)[:100]})") from error
+        raise InvalidInput(f"expected a Python file, got a syntax error ({str(error)[:100]})") from error
     if wish.entry not in set(_names_in(tree)):
         raise UnknownName(f"{wish.kind} in {wish.file_name}", wish.entry, set(_names_in(tree)))
     return wish.file_name
 
 
 def _names_in(tree: ast.Module) -> list[str]:
-    """Return the names that a module defines or imports."""
     names: list[str] = []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -172,7 +175,7 @@ def _names_in(tree: ast.Module) -> list[str]:
 
 def _check_onnx(_: ComponentRequest, path: Path) -> str:
     if _first_bytes(path, 4) == b"PK\x03\x04" or _first_bytes(path, 1) not in (b"\x08", b"\x0a", b"\x12"):
-        raise InvalidInput("expected an ONNX file, got something else")
+        raise InvalidInput("expected an ONNX file, got a file of a different format")
     return "model.onnx"
 
 
@@ -186,14 +189,16 @@ def _check_weights(wish: ComponentRequest, path: Path) -> str:
         return "weights.pth"  # no `.pt`, because such files may name a model to load
     if _first_bytes(path, 9)[8:] == b"{":
         return "weights.safetensors"
-    raise InvalidInput("expected weights as torch.save(model.state_dict()) or safetensors, got something else")
+    raise InvalidInput(
+        "expected weights from torch.save(model.state_dict()), or a safetensors file, got a file of a different format"
+    )
 
 
 def _check_pickles(path: Path) -> None:
-    """Raise InvalidInput for weights whose pickle names classes or functions. The pickle is not executed.
+    """Raise InvalidInput if the pickle in a weights file names classes or functions. The pickle is not executed.
 
-    Torch gets a rewritten archive that contains only the pickle, because torch's archive reader must not run on
-    untrusted files in this process.
+    Torch lists these names, from a copy of the archive that contains only the pickle. Torch's own archive reader must
+    not read untrusted files in this process.
     """
     from torch.serialization import get_unsafe_globals_in_checkpoint
 
@@ -210,17 +215,19 @@ def _check_pickles(path: Path) -> None:
         named = get_unsafe_globals_in_checkpoint(copy)
     except (ArithmeticError, AttributeError, LookupError, PickleError, *UNREADABLE, *_OF_TORCH) as error:
         raise InvalidInput(
-            "expected weights as torch.save(model.state_dict()), got an archive that torch does not list"
+            "expected weights from torch.save(model.state_dict()), got an archive that torch cannot read"
         ) from error
     if named:
         what = ", ".join(map(str, named))[:200]
-        raise InvalidInput(f"expected tensors alone, torch.save(model.state_dict()), got a pickle of {what}")
+        raise InvalidInput(f"expected only tensors, from torch.save(model.state_dict()), got a pickle with {what}")
 
 
 def _check_npz(_: ComponentRequest, path: Path) -> str:
     names = [info.filename for info in _list_archive(path)]
     if not names or any(not name.endswith(".npy") or "/" in name for name in names):
-        raise InvalidInput("expected NPZ: an archive of arrays (numpy.savez), got other files in it")
+        raise InvalidInput(
+            "expected an NPZ archive (numpy.savez) that contains only arrays, got other files in the archive"
+        )
     for name in names:
         if _holds_objects(path, name):
             raise InvalidInput(f"expected arrays of numbers, got Python objects or other content in {name[:80]!r}")
@@ -228,7 +235,7 @@ def _check_npz(_: ComponentRequest, path: Path) -> str:
 
 
 def _holds_objects(path: Path, name: str) -> bool:
-    """Return whether an archive member contains Python objects or is not an array. Only its header is read."""
+    """Return whether a file in an NPZ archive contains Python objects or is not an array. Only its header is read."""
     import numpy as np
 
     try:
@@ -248,29 +255,33 @@ def _check_folder(_: ComponentRequest, path: Path) -> str:
         parts = Path(info.filename).parts
         inside = info.filename and not info.filename.startswith(("/", "\\")) and ".." not in parts
         if not inside or "\\" in info.filename or "\0" in info.filename or ":" in info.filename or len(parts) > 8:
-            raise InvalidInput(f"expected paths inside the archive, got {info.filename[:80]!r}")
+            raise InvalidInput(f"expected file names that stay inside the archive's folder, got {info.filename[:80]!r}")
         if (info.external_attr >> 16) & 0o170000 in (0o120000, 0o060000, 0o020000, 0o010000):
             raise InvalidInput(f"expected files in the archive, got a link or a device: {info.filename[:80]!r}")
         if not info.is_dir() and not info.filename.lower().endswith(_PICTURES):
-            raise InvalidInput(f"expected images and labels.csv in the archive, got {info.filename[:80]!r}")
+            raise InvalidInput(f"expected only images and labels.csv in the archive, got {info.filename[:80]!r}")
     return "images.zip"
 
 
 def _list_archive(path: Path) -> list[zipfile.ZipInfo]:
-    """Return the members of an archive. Raise an error if unpacking it could fill the disk."""
+    """Return the entries of a ZIP archive, after checking that the unpacked archive does not fill the disk."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise InvalidInput(f"expected a ZIP archive, got something else ({str(error)[:100]})") from error
+        raise InvalidInput(f"expected a ZIP archive, got a file that is not one ({str(error)[:100]})") from error
     known = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     if strange := next((each for each in members if each.flag_bits & 1 or each.compress_type not in known), None):
         raise InvalidInput(
-            f"expected files that are stored or deflated, got a different method: {strange.filename[:80]!r}"
+            "expected an archive without encryption whose files are stored or deflated, got a different method for "
+            f"{strange.filename[:80]!r}"
         )
     size = sum(info.file_size for info in members)
     if not members or len(members) > _MOST_FILES or size > _LARGEST_ARCHIVE:
-        raise InvalidInput(f"expected 1 to {_MOST_FILES} files of at most 50 GiB, got {len(members)} of {size} bytes")
+        raise InvalidInput(
+            f"expected an archive with 1 to {_MOST_FILES} files and at most 50 GiB in all, got {len(members)} files "
+            f"with {size} bytes in all"
+        )
     if size > _BLOWN_UP * max(path.stat().st_size, 1 << 20):
         raise InvalidInput(f"expected an archive that unpacks to at most {_BLOWN_UP} times its size, got more")
     return members

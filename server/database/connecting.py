@@ -1,4 +1,4 @@
-"""Connections to the database of a server: SQLite in its folder, or PostgreSQL by address."""
+"""Connects to the database of a server: an SQLite file in the server's folder, or a PostgreSQL database."""
 
 import weakref
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ _STEPS = Path(__file__).parent / "migrations"
 
 
 class Database:
-    """Database that opens sessions for reading and writing.
+    """The database of a server. Missing tables are created, and tables of an older version are migrated.
 
     Args:
-        address: "sqlite:////path/to/server.db" or "postgresql://USER:PASSWORD@HOST/NAME".
+        address: address of the database: "sqlite:////path/to/server.db" or "postgresql://USER:PASSWORD@HOST/NAME".
 
     Raises:
         InvalidInput: If the address has a different form.
@@ -44,7 +44,9 @@ class Database:
             self.is_sqlite = url.drivername == "sqlite"
             self.engine = create_engine(url, pool_pre_ping=not self.is_sqlite, pool_size=20, max_overflow=40)
         except ArgumentError as error:
-            raise InvalidInput("expected the database as sqlite:///FILE or postgresql://..., got no address") from error
+            raise InvalidInput(
+                "expected the address of the database as sqlite:///FILE or postgresql://..., got an invalid address"
+            ) from error
         except ImportError as error:
             raise MissingLibrary(error.name or "psycopg", "server") from error
         if self.is_sqlite:
@@ -62,22 +64,24 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """Open a read-only session. Returned objects stay usable after it closes."""
+        """Open a session for reading. Objects that were read stay usable after the session is closed."""
         with Session(self.engine, expire_on_commit=False) as session:
             yield session
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
-        """Open a session whose changes are committed on exit, or rolled back if it raises."""
+        """Open a session for writing. Changes are committed at the end of the block, or undone if an error occurs."""
         with Session(self._writing, expire_on_commit=False) as session, session.begin():
             yield session
 
     def close(self) -> None:
-        """Close every connection. A connection in use by another thread is closed when its session ends."""
+        """Close all connections to the database.
+
+        If a different thread still uses a connection, this connection is closed when the session of that thread ends.
+        """
         _close(self.engine, self._closed)
 
     def _make_tables(self) -> None:
-        """Create the tables, or migrate those of an older version, in one transaction."""
         try:
             with self._writing.begin() as connection:
                 if not self.is_sqlite:  # serialises servers that start simultaneously
@@ -92,7 +96,7 @@ class Database:
                     _migrate(connection, stated)
         except (DBAPIError, SQLAlchemyError) as error:
             reason = str(error).splitlines()[0][:300]
-            raise Unavailable(f"expected a usable database, got one that fails with: {reason}") from error
+            raise Unavailable(f"could not open the database, or create its tables: {reason}") from error
 
 
 def _migrate(connection: Connection, stated: int | None) -> None:
@@ -101,8 +105,8 @@ def _migrate(connection: Connection, stated: int | None) -> None:
 
     if stated not in range(_OLDEST, VERSION):
         raise StoreMismatch(
-            f"expected a database of version {_OLDEST} to {VERSION}, got {stated}: use the davylamp version that "
-            "created it or a new database"
+            f"expected a database of version {_OLDEST} to {VERSION}, got version {stated}; use the davylamp version "
+            "that created the database, or a new database"
         )
     steps = Config(attributes={"connection": connection})
     steps.set_main_option("script_location", str(_STEPS))
@@ -118,13 +122,16 @@ def _close(engine: Engine, closed: Event) -> None:
 
 
 def _close_after(closed: Event, _: Any, record: Any) -> None:
-    """Close a connection that returns to a discarded pool. Otherwise it would stay open until garbage collection."""
+    """Close a connection that a thread gives back after the database was closed.
+
+    Without this, the connection would stay open until garbage collection.
+    """
     if closed.is_set():
         record.close()
 
 
 def sqlite_address(path: Path) -> str:
-    """Return the database address of an SQLite file."""
+    """Return the address of a database in an SQLite file, for `Database`."""
     return f"sqlite:///{path.absolute()}"
 
 

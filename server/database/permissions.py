@@ -1,4 +1,4 @@
-"""Permissions on components, tasks and runs, used for every page, response, count and file."""
+"""Permissions: which components, tasks and runs a user may see, and which of them the user may change."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,13 +14,14 @@ ALL_SCOPES: frozenset[Scope] = frozenset(("read", "submit", "admin"))
 
 @dataclass(frozen=True)
 class Viewer:
-    """User of a request.
+    """The user who sent a request, or a visitor.
 
     Args:
-        id: user id. None for a visitor.
+        id: number of the user. None for a visitor who is not signed in.
         name: user name.
-        is_admin: whether the user is an admin and the request has an admin's rights (a token may lack them).
-        scopes: permissions of this request.
+        is_admin: whether the request has the rights of an admin. False if an admin uses a token without the scope
+            "admin".
+        scopes: permissions of the request: "read", "submit", "admin".
     """
 
     id: int | None = None
@@ -30,7 +31,7 @@ class Viewer:
 
     @property
     def may_submit(self) -> bool:
-        """Whether components and tasks may be submitted."""
+        """Whether the user may submit components and tasks with this request."""
         return self.id is not None and "submit" in self.scopes
 
 
@@ -38,7 +39,10 @@ VISITOR = Viewer()
 
 
 def is_visible(viewer: Viewer) -> ColumnElement[bool]:
-    """Return an SQL condition: the component is public, or it is the viewer's, or the viewer is an admin."""
+    """Return the SQL condition under which a viewer may see a component.
+
+    The component must be public or belong to the viewer. Admins may see all components.
+    """
     if viewer.is_admin:
         return true()
     return or_(ComponentRow.visibility == "public", ComponentRow.creator_id == _number(viewer))
@@ -50,7 +54,11 @@ def components_for(viewer: Viewer) -> Select[ComponentRow]:
 
 
 def tasks_for(viewer: Viewer) -> Select[TaskRow]:
-    """Return a query for the tasks that a viewer may see: public or their own, with visible components only."""
+    """Return a query for the tasks that a viewer may see.
+
+    The task must be public or belong to the viewer, and the viewer must be allowed to see all components of the task.
+    Admins may see all tasks.
+    """
     if viewer.is_admin:
         return select(TaskRow)
     return select(TaskRow).where(_task_is_seen(viewer))
@@ -63,24 +71,29 @@ def cells_for(viewer: Viewer) -> Select[CellRow]:
 
 
 def is_owner(viewer: Viewer, owner: int) -> bool:
-    """Return whether a viewer may change an object of this owner."""
+    """Return whether a viewer may change an object, such as a component or a task."""
     return viewer.may_submit and (viewer.is_admin or viewer.id == owner)
 
 
 def note_visibility(session: Session) -> None:
-    """Record that a visibility has changed, so that cached results for viewers are recomputed."""
+    """Count a change in the visibility of a component or task, so that cached leaderboards are computed again."""
     fact = session.get(FactRow, "seen", with_for_update=True)
     if fact is not None:
         fact.value += 1
 
 
 def visibility_count(session: Session) -> int:
-    """Return the number of changes in visibility so far."""
+    """Return the number of changes in the visibility of components and tasks so far."""
     return session.scalar(select(FactRow.value).where(FactRow.name == "seen")) or 0
 
 
 def private_scope(session: Session, viewer: Viewer) -> tuple[int, ...]:
-    """Return the owners whose private objects a viewer sees: none (), the viewer, or all users (-1)."""
+    """Return whose private objects a viewer may see. Viewers with equal results see the same objects.
+
+    Returns:
+        (-1,) for an admin, who sees the private objects of all users. The number of the user if the user has private
+        objects. () for all others, who see only public objects.
+    """
     if viewer.is_admin:
         return (-1,)
     if viewer.id is None:
@@ -101,5 +114,5 @@ def _task_is_seen(viewer: Viewer) -> ColumnElement[bool]:
 
 
 def _number(viewer: Viewer) -> int:
-    """Return the viewer's user id, or -1 for a visitor, which matches no user."""
+    """Return the number of a user, or -1 for a visitor. No user has the number -1."""
     return -1 if viewer.id is None else viewer.id

@@ -1,4 +1,4 @@
-"""Database tables: users, components and their files, tasks, their runs, and the audit log."""
+"""Tables of a server's database: users, components, files, tasks, runs and the audit log. Times are Unix timestamps."""
 
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ class ServerTable(DeclarativeBase):
 
 
 class FactRow(ServerTable):
-    """Named number about the database itself: the version of its tables, or its number of visibility changes."""
+    """A named number about the whole server, such as the version of the database tables."""
 
     __tablename__ = "facts"
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -31,8 +31,8 @@ class FactRow(ServerTable):
 class UserRow(ServerTable):
     """User account.
 
-    `password` is an Argon2 hash, or "" if the user cannot sign in. `hours` limits the computing for the user's tasks
-    within seven days. None for no limit. All times are Unix timestamps.
+    `password` is an Argon2 hash; "" if the user cannot sign in. A user who is not `active` is blocked. `hours` limits
+    the computing time for the user's tasks, in hours per seven days; None for no limit.
     """
 
     __tablename__ = "users"
@@ -46,7 +46,7 @@ class UserRow(ServerTable):
 
 
 class SignInRow(ServerTable):
-    """Browser session, identified by the SHA-256 of its cookie's value."""
+    """Browser session of a user. `digest` is the SHA-256 hash of the session cookie's value."""
 
     __tablename__ = "sign_ins"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -55,7 +55,7 @@ class SignInRow(ServerTable):
 
 
 class TokenRow(ServerTable):
-    """API token, identified by its SHA-256. `scopes` are separated by spaces."""
+    """API token of a user. `digest` is the SHA-256 hash of the token. `scopes` are permissions, separated by spaces."""
 
     __tablename__ = "tokens"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -69,7 +69,7 @@ class TokenRow(ServerTable):
 
 
 class BlobRow(ServerTable):
-    """Stored file, identified by its SHA-256. `size` is in bytes."""
+    """Stored file of one or several components. `digest` is its SHA-256 hash, and `size` is its size in bytes."""
 
     __tablename__ = "blobs"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -78,10 +78,11 @@ class BlobRow(ServerTable):
 
 
 class ComponentRow(ServerTable):
-    """Model, attack, defence or data set: name, owner, and how the engine loads it.
+    """Component: a model, an attack, a defence or a data set that tasks can use.
 
-    `form` is "named" (a name that davylamp knows), "url", "code", "onnx", "weights", "npz" or "folder". `entry` is the
-    corresponding name, address, function in the file, or architecture.
+    `ComponentRequest` explains `form` and `entry`. `file_name` is the name of the component's file in tasks, and `blob`
+    is the SHA-256 hash of this file; "" and None if there is no file. Only components whose `state` is "active" can be
+    used in new tasks.
     """
 
     __tablename__ = "components"
@@ -104,10 +105,14 @@ class ComponentRow(ServerTable):
 
 
 class TaskRow(ServerTable):
-    """Task: settings, progress, and the worker with its lease. Its components are in `TaskComponentRow`.
+    """Task: an evaluation that a user submitted. `TaskComponentRow` contains the components of a task.
 
-    `score`, `score_low` and `score_high` are the mean accuracy under attack with its interval. `effects` is the table
-    of its defences (see `TaskSummary`), or None before it is computed.
+    `settings` are the result of `read_settings`. `images` is the number of images over all runs, of which `images_done`
+    are finished. `seconds` is the computing time of all attempts. `lease` is the secret of the worker that runs the
+    task; "" if no worker runs the task. `signature` is "" until the task is finished.
+
+    `score`, `score_low` and `score_high` are the mean accuracy under attack with its 95 % interval. `effects` are the
+    effects of the task's defences. `TaskSummary` explains these columns. They are None until they are computed.
     """
 
     __tablename__ = "tasks"
@@ -138,7 +143,7 @@ class TaskRow(ServerTable):
 
 
 class TaskComponentRow(ServerTable):
-    """A component of a task."""
+    """A pair of a task and one of its components."""
 
     __tablename__ = "parts"
     task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id", ondelete="CASCADE"), primary_key=True)
@@ -146,12 +151,17 @@ class TaskComponentRow(ServerTable):
 
 
 class CellRow(ServerTable):
-    """Finished run of a task: its components, and the numbers of fooled and attacked images.
+    """Finished or failed run of a task.
 
-    For a randomised model, each image adds the rate over its samples to `fooled`. For a worst case of several attacks,
-    `attack_id` is None, and `attack_ids` lists all attacks. `parameters` are the attack's parameters. `terms` are all
-    other settings that can differ between two runs of the same components (target rule, pixels, values of a search).
-    Both are JSON with sorted names.
+    `file` contains the results of the run, and `digest` is the SHA-256 hash of this file. `model_id`, `attack_id`,
+    `defence_id` and `data_id` are numbers of components. For a worst case over several attacks, `attack_id` is None and
+    `attack_ids` lists the attacks.
+
+    `parameters` are the parameters of the attack. `terms` are other settings in which runs of the same components can
+    differ, such as the target rule. Both columns are JSON with sorted names.
+
+    `attacked` and `fooled` are numbers of images without undecided results. For a randomised model, each image adds its
+    rate of fooled samples to `fooled`. `reused` says whether the run was copied from an earlier task.
     """
 
     __tablename__ = "cells"
@@ -187,7 +197,8 @@ class CellRow(ServerTable):
 class HistoryRow(ServerTable):
     """Rank of a component on a public leaderboard of a data set, from a given time on.
 
-    `tasks` are the tasks from whose runs the rank was computed. Viewers who may see all these tasks may see the rank.
+    `tasks` are the numbers of the tasks from whose runs the rank was computed. Only viewers who may see all these tasks
+    may see the rank.
     """
 
     __tablename__ = "histories"
@@ -205,7 +216,7 @@ class HistoryRow(ServerTable):
 
 
 class AuditRow(ServerTable):
-    """Log entry: user, action, time and address. Entries are never changed."""
+    """Entry of the audit log: time, user name, address, action, and the object of the action. Entries never change."""
 
     __tablename__ = "audit"
     __table_args__ = (Index("audit_by_action", "action", "time"),)

@@ -1,4 +1,4 @@
-"""Backs up a server's folder and database as one file, and restores them to any supported database."""
+"""Backs up the folder and database of a server into one file, and restores a server from such a file."""
 
 import hashlib
 import os
@@ -28,22 +28,23 @@ _ATTEMPTS = 5
 
 
 def back_up(folder: ServerFolder, file: str | Path) -> Path:
-    """Back up a server into one file, and return the file's path. The server may run during the backup.
+    """Back up a server into one file, and return the path of the file. The server may run during the backup.
 
-    The database is copied at one point in time, and the files afterwards. After a restore, a task that was running
-    resumes from the results in the backup.
+    The database in the backup is that of the start of the backup. After the backup is restored, tasks that were running
+    resume from the results in the backup.
 
     Args:
-        folder: server folder.
-        file: file, such as "lab.tar.gz". Only its user can read it, because it contains keys and password hashes.
+        folder: folder of the server.
+        file: path of the backup file, such as "lab.tar.gz". Other users of the machine cannot read the file, because it
+            contains keys and password hashes.
 
     Raises:
-        InvalidInput: If the file is inside the folder, or is a folder.
-        Unavailable: If the file cannot be written.
+        InvalidInput: If `file` is a folder, or is inside the server's folder.
+        Unavailable: If the backup file cannot be written, or if users keep deleting files during the backup.
     """
     target = expand_path(file).absolute()
     if target.is_dir() or folder.path in target.parents:
-        raise InvalidInput(f"expected a file outside of the server's folder, got {target}")
+        raise InvalidInput(f"expected the path of a file outside of the server's folder, got {target}")
     try:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".backup-") as scratch:
             draft = Path(scratch) / "draft"
@@ -53,21 +54,21 @@ def back_up(folder: ServerFolder, file: str | Path) -> Path:
                     return target
     except OSError as error:
         raise Unavailable(f"could not write {target} ({error.strerror or error})") from error
-    raise Unavailable(f"files were deleted during all {_ATTEMPTS} attempts; try again")
+    raise Unavailable(f"users deleted files during each of {_ATTEMPTS} attempts to make the backup; try again later")
 
 
 def restore(file: str | Path, folder: str | Path, database: str = "") -> ServerFolder:
-    """Restore a server's folder from a backup.
+    """Restore a server from a backup, and return the new folder of the server.
 
     Args:
-        file: backup file.
-        folder: new folder of the server, which is empty or does not exist.
-        database: address of an empty database, "postgresql://...". "" for SQLite in the folder.
+        file: backup file of `back_up`.
+        folder: new folder of the server. If the folder exists, it must be empty.
+        database: address of an empty PostgreSQL database, "postgresql://...". "" for an SQLite database in the folder.
 
     Raises:
-        InvalidInput: If the folder or the database is not empty, or the file is not a backup.
-        Unavailable: If a stored file is damaged, or the folder cannot be written.
-        StoreMismatch: If a newer davylamp wrote the backup.
+        InvalidInput: If the folder or the database is not empty, or if the file is not a backup.
+        Unavailable: If the backup is damaged, or if the folder cannot be written.
+        StoreMismatch: If a newer version of davylamp wrote the backup.
     """
     source, target = expand_path(file), expand_path(folder).absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -80,7 +81,7 @@ def restore(file: str | Path, folder: str | Path, database: str = "") -> ServerF
             with tarfile.open(source, "r:gz") as archive:
                 archive.extractall(place, filter="data")
         except FileNotFoundError as error:
-            raise Unavailable(f"expected a backup, found no file {source}") from error
+            raise Unavailable(f"expected a backup file, but {source} does not exist") from error
         except (tarfile.TarError, EOFError, OSError) as error:
             raise InvalidInput(f"expected a file of `davylamp server backup`, got {source}: {error}") from error
         if not (place / _DATABASE).is_file():
@@ -90,7 +91,7 @@ def restore(file: str | Path, folder: str | Path, database: str = "") -> ServerF
             if database:
                 with _opened(database) as other, other.writing() as there:
                     if there.scalar(select(func.count()).select_from(UserRow)):
-                        raise InvalidInput("expected an empty database, got one that has users")
+                        raise InvalidInput("expected an empty database, got a database that already has users")
                     _copy_rows(session.connection(), there.connection())
         if database:
             (place / _DATABASE).unlink()
@@ -111,7 +112,12 @@ def _opened(address: str) -> Iterator[Database]:
 
 
 def _write(folder: ServerFolder, draft: Path, copy: Path) -> bool:
-    """Write the archive. Return False if a file that the copied database needs was deleted in the meantime."""
+    """Write a backup.
+
+    Returns:
+        False if a file that the copied database needs was deleted while the backup was made. The backup is then
+        incomplete.
+    """
     copy.unlink(missing_ok=True)
     draft.unlink(missing_ok=True)
     with folder.database.engine.connect() as connection, _opened(sqlite_address(copy)) as copied:
@@ -133,7 +139,6 @@ def _write(folder: ServerFolder, draft: Path, copy: Path) -> bool:
 
 
 def _copy_rows(source: Connection, target: Connection) -> None:
-    """Copy all rows of all tables, and replace the rows of a new database."""
     for table in reversed(ServerTable.metadata.sorted_tables):
         target.execute(table.delete())
     for table in ServerTable.metadata.sorted_tables:
@@ -155,7 +160,6 @@ def _files_of(folder: Path) -> Iterator[Path]:
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
-    """Add a file to the archive. Deleted temporary files and links are skipped."""
     try:
         if path.is_symlink() or not path.is_file():
             return
@@ -173,6 +177,6 @@ def _check_blobs(folder: Path, digests: Iterable[str]) -> None:
                 while piece := stream.read(1 << 20):
                     hashed.update(piece)
         except FileNotFoundError:
-            raise Unavailable(f"expected the stored file {digest[:12]} in the backup, found none") from None
+            raise Unavailable(f"the backup is incomplete: the uploaded file {digest[:12]} is missing") from None
         if hashed.hexdigest() != digest:
-            raise Unavailable(f"expected the stored file {digest[:12]} in the backup, got a damaged one")
+            raise Unavailable(f"the backup is damaged: the uploaded file {digest[:12]} does not match its hash")

@@ -1,4 +1,4 @@
-"""Initial task of a new server, which fills its leaderboards."""
+"""Adds an example task to a new server, so that its leaderboards are not empty."""
 
 from typing import Any
 
@@ -19,9 +19,9 @@ _FIRST = {
 
 
 def seed_task(session: Session, folder: ServerFolder) -> bool:
-    """Add a public task over the initial components, and return whether it was added.
+    """Add a public example task, and return whether the task was added.
 
-    It is added if the server has no task yet and everything that the task needs is installed.
+    The task is added if the server has no tasks yet, and if the server has the models, data and attacks of the example.
     """
     system = session.scalar(select(UserRow).where(UserRow.name == SYSTEM))
     if system is None or session.scalar(select(TaskRow.id).limit(1)) is not None:

@@ -1,4 +1,4 @@
-"""Records a task's results in the database, and copies existing runs into a task's folder."""
+"""Records the results of a task in the database, and copies existing runs into the folder of a task."""
 
 import hashlib
 import json
@@ -32,14 +32,15 @@ _TERMS = ("target", "pixels", "grid", "rules", "draws", "eot")
 def ingest_results(
     session: Session, folder: ServerFolder, prepared: PreparedTask, keys: Mapping[str, Any], reused: Iterable[str] = ()
 ) -> int:
-    """Record newly finished runs in the database, and return their number.
+    """Record the finished runs of a task that are not in the database yet, and return the number of recorded runs.
 
     Args:
         session: database session for writing.
-        folder: server folder.
-        prepared: task whose results are recorded.
-        keys: run keys that the task's process wrote. Runs with other keys or components are ignored.
-        reused: keys of runs that existed before the task.
+        folder: folder of the server.
+        prepared: the task.
+        keys: facts about each run of the task, by key, as the task's process wrote them to `keys.json`. Runs with other
+            keys are ignored.
+        reused: keys of runs that were copied from earlier tasks.
     """
     store, number = ResultsStore(prepared.folder / "results"), prepared.task.id
     known = set(session.scalars(select(CellRow.key).where(CellRow.task_id == number)))
@@ -58,10 +59,13 @@ def ingest_results(
 def copy_existing_runs(
     session: Session, folder: ServerFolder, prepared: PreparedTask, keys: Mapping[str, Any]
 ) -> list[str]:
-    """Copy existing runs that the owner may see into the task's folder, and return their keys.
+    """Copy runs of earlier tasks that a task also needs into the folder of the task.
 
-    If a run's task contained users' programs, the run is copied only from the owner's own tasks, because such a program
-    could forge it.
+    Only runs of tasks that the owner of the new task may see are copied. If the earlier task contained programs of
+    users, these could have forged the results. Such a run is copied only if the earlier task has the same owner.
+
+    Returns:
+        The keys of the copied runs.
     """
     task = prepared.task
     owner = session.get_one(UserRow, task.owner_id)
@@ -81,7 +85,7 @@ def copy_existing_runs(
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
+    """Return the SHA-256 hash of a file, as hexadecimal digits."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -90,7 +94,10 @@ def file_digest(path: Path) -> str:
 
 
 def result_files(results: Path) -> list[Path]:
-    """Return the files of a results folder that contain results, without locks, drafts and cached answers."""
+    """Return the files of a results folder that belong to the results of a task, sorted by path.
+
+    Locks, unfinished runs, plans, temporary files and the answer cache are omitted.
+    """
     files = (path for path in results.rglob("*") if path.is_file() and not path.is_symlink())
     unsaid = ("locks", "parts", "plans")
     return sorted(
@@ -152,7 +159,6 @@ def _canonical(values: Any) -> str:
 
 
 def _counts(record: Record) -> dict[str, float]:
-    """Count attacked and fooled images. Undecided images do not count."""
     if record.failed:
         return {"attacked": 0, "fooled": 0}
     names = {"attacked", "success", "violated", "violations", "draws_fooled"} & set(record.table.column_names)
@@ -163,7 +169,7 @@ def _counts(record: Record) -> dict[str, float]:
 
 
 def _broken_rules(record: Record) -> str:
-    """Describe the invalid images, which count neither as fooled nor as robust."""
+    """Describe how many images of a run have invalid results, and why; "" if all results are valid."""
     if record.failed:
         return ""
     said = [line for line in record.table["violations"].to_pylist() if line]
@@ -175,7 +181,11 @@ def _broken_rules(record: Record) -> str:
 
 
 def _copy_cell(source: Path, target: Path, row: CellRow, about: Mapping[str, Any]) -> bool:
-    """Copy a run and the records that it depends on. Return False if its file has changed."""
+    """Copy a run and the records on which it depends from one results folder to another.
+
+    Returns:
+        Whether the run was copied. False if the file of the run is missing, or has changed since it was recorded.
+    """
     path = source / "cells" / row.file
     if not path.is_file() or file_digest(path) != row.digest:
         return False
@@ -193,5 +203,5 @@ def _copy_cell(source: Path, target: Path, row: CellRow, about: Mapping[str, Any
 
 
 def _plain(key: Any) -> str:
-    """Escape glob characters in a key."""
+    """Return a key with letters and digits only, so that it can be used in a glob pattern."""
     return "".join(letter for letter in str(key) if letter.isalnum())[:64] or "none"

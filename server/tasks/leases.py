@@ -1,4 +1,4 @@
-"""Leases of tasks to workers: atomic changes, heartbeats, and expiry."""
+"""Leases of tasks to workers. A worker must renew the lease of its task by heartbeats, or the lease expires."""
 
 import secrets
 import time
@@ -21,11 +21,11 @@ _LOOKED_AT = 500
 
 
 class Lease(NamedTuple):
-    """Lease of a task to a worker.
+    """Lease of a task to a worker, during which no other worker runs the task.
 
     Args:
-        task: task number.
-        mark: secret that identifies the worker.
+        task: number of the task.
+        mark: secret that identifies this lease.
     """
 
     task: int
@@ -33,7 +33,13 @@ class Lease(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """Response to a heartbeat: whether the lease is valid, and whether and why the task must end or wait."""
+    """Response to a heartbeat of a worker.
+
+    Args:
+        is_kept: whether the worker still has the lease of the task.
+        cancelling: whether the owner has cancelled the task.
+        over: reason why the task must wait, if the owner's hours of computing are used up; otherwise "".
+    """
 
     is_kept: bool
     cancelling: bool = False
@@ -43,12 +49,12 @@ class Heartbeat(NamedTuple):
 def lease_task(database: Database, seconds: float = SECONDS) -> Lease | None:
     """Lease the next task to this worker.
 
-    The owner with the fewest running tasks comes first, then the owner with the fewest seconds computed in the last
-    day. Among an owner's tasks, the one with the highest priority comes first, then the oldest. Tasks of owners without
-    remaining hours are not leased. A task whose worker has sent no heartbeat for `seconds` can be leased again.
+    Tasks are ordered by these criteria, in this order: fewest running tasks of the owner, least computing time for the
+    owner's tasks in the last day, highest priority, earliest submission. Tasks of owners whose hours of computing are
+    used up are not leased. A running task whose lease has expired can be leased again.
 
     Returns:
-        The lease, or None if no task is waiting.
+        The lease. None if no task can be leased.
     """
     with database.writing() as session:
         now = time.time()
@@ -66,7 +72,7 @@ def lease_task(database: Database, seconds: float = SECONDS) -> Lease | None:
 
 
 def renew_lease(database: Database, lease: Lease, length: float = SECONDS, **values: Any) -> Heartbeat:
-    """Send a heartbeat with the progress of the task."""
+    """Renew the lease of a task (heartbeat), and store the progress of the task."""
     with database.writing() as session:
         values = {**values, "lease_until": time.time() + length}
         if not _change(session, lease, values):
@@ -76,19 +82,23 @@ def renew_lease(database: Database, lease: Lease, length: float = SECONDS, **val
 
 
 def end_task(session: Session, lease: Lease, state: TaskState, message: str, **values: Any) -> bool:
-    """End a task if this worker still has its lease. Return False if another worker has it."""
+    """Record the end of a task, if this worker still has the lease of the task.
+
+    Returns:
+        Whether the end was recorded. False if the lease belongs to a different worker now.
+    """
     ended = {"state": state, "message": message[:2000], "finished": time.time(), "lease": "", "cancelling": False}
     return _change(session, lease, {**ended, **values})
 
 
 def release_task(database: Database, lease: Lease, **values: Any) -> None:
-    """Return a task to the queue, because its worker stops or its owner's hours are used up."""
+    """Return a leased task to the queue, so that it waits for a worker again."""
     with database.writing() as session:
         _change(session, lease, {"state": "waiting", "lease": "", "lease_until": 0.0, **values})
 
 
 def list_spent(session: Session) -> dict[int, float]:
-    """Return the seconds computed for each user's tasks within seven days, by user id."""
+    """Return the computing time for the tasks of each user in the last seven days, in seconds, by user number."""
     since = time.time() - WEEK
     within = or_(TaskRow.started > since, TaskRow.finished > since, TaskRow.state == "running")
     sums = select(TaskRow.owner_id, func.sum(TaskRow.seconds)).where(within).group_by(TaskRow.owner_id)
@@ -96,7 +106,7 @@ def list_spent(session: Session) -> dict[int, float]:
 
 
 def list_over(session: Session) -> dict[int, str]:
-    """Return the message for waiting tasks of each user without remaining hours, by user id."""
+    """Return a message for each user whose hours of computing are used up, by user number."""
     users = session.execute(select(UserRow.id, UserRow.hours).where(UserRow.hours.is_not(None))).all()
     limits = {user: hours for user, hours in users if hours is not None}
     spent = list_spent(session) if limits else {}
@@ -108,7 +118,6 @@ def list_over(session: Session) -> dict[int, str]:
 
 
 def _in_turn(session: Session, now: float) -> Sequence[TaskRow]:
-    """Return the tasks that can be leased, in the order of `lease_task`."""
     free = or_(TaskRow.state == "waiting", and_(TaskRow.state == "running", TaskRow.lease_until < now))
     over = list_over(session)
     if over:
@@ -128,7 +137,11 @@ def _in_turn(session: Session, now: float) -> Sequence[TaskRow]:
 
 
 def _swap(session: Session, task: TaskRow, **values: Any) -> bool:
-    """Change a task unless it has changed since it was read. Return whether it was changed."""
+    """Change the row of a task, unless a different process has changed the row since it was read.
+
+    Returns:
+        Whether the row was changed.
+    """
     same = (TaskRow.id == task.id, TaskRow.state == task.state, TaskRow.lease == task.lease)
     return _count(session, update(TaskRow).where(*same, TaskRow.lease_until == task.lease_until).values(**values)) == 1
 

@@ -1,4 +1,4 @@
-"""Prepares the folder of a task: component files with readable names, and the job description."""
+"""Prepares the folder of a task for its process: files of the components, and the file `job.json` with the settings."""
 
 import json
 import os
@@ -23,10 +23,15 @@ _LEFT_FREE = 1 << 30  # bytes of disk space kept free
 
 
 class ExecutorSettings(NamedTuple):
-    """Where and how a task's shards run, with the settings of `davylamp evaluate`.
+    """Where and how the tasks of a worker run.
 
-    If `trust` is True, users' files are run and read in the task's process. Otherwise, each is isolated in a sandbox
-    with `memory` GiB.
+    Args:
+        executor: executor of the evaluation, as in `davylamp evaluate`.
+        workers: number of processes of the executor.
+        address: address of the executor's cluster. None for this machine.
+        device: torch device of the models.
+        trust: whether programs and files of users run in the process of the task. False runs each of them in a sandbox.
+        memory: memory limit of each sandbox, in GiB. None for the default.
     """
 
     executor: str = "local"
@@ -38,15 +43,16 @@ class ExecutorSettings(NamedTuple):
 
 
 class PreparedTask(NamedTuple):
-    """Task whose folder is ready.
+    """A task whose folder is ready for its process.
 
     Args:
         task: database row of the task.
         folder: folder of the task.
-        has_files: whether it has components with users' files.
-        models: ids of model and defence (None without a defence), by the engine's model name.
-        attacks: ids of the attacks, in the order of the config.
-        data: ids of the data sets, in the order of the configs.
+        has_files: whether a component of the task has a file that a user uploaded.
+        models: component numbers of model and defence, by the engine's name of the model. The defence is None for an
+            undefended model.
+        attacks: component numbers of the attacks, in the order of `attacks` in the configs.
+        data: component numbers of the data sets, in the order of the configs.
     """
 
     task: TaskRow
@@ -58,10 +64,10 @@ class PreparedTask(NamedTuple):
 
 
 def prepare(session: Session, folder: ServerFolder, number: int, where: ExecutorSettings) -> PreparedTask:
-    """Prepare a task's folder. Results of earlier attempts are kept.
+    """Prepare the folder of a task. Results of earlier attempts are kept.
 
     Raises:
-        Unavailable: If a file is missing, or the disk is full.
+        Unavailable: If the file of a component is missing or cannot be unpacked, or if the disk is full.
     """
     task = session.get_one(TaskRow, number)
     place, settings = folder.task(number), task.settings
@@ -87,7 +93,7 @@ def prepare(session: Session, folder: ServerFolder, number: int, where: Executor
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file that a task's process wrote. Empty if the file is missing or invalid."""
+    """Return the content of a JSON file that the process of a task wrote; {} if the file is missing or invalid."""
     try:
         if path.stat().st_size > 64 << 20:
             return {}
@@ -100,7 +106,11 @@ def read_json(path: Path) -> dict[str, Any]:
 def _configs(
     settings: Mapping[str, Any], names: Mapping[int, str], where: ExecutorSettings, *, apart: bool
 ) -> tuple[dict[str, tuple[int, int | None]], list[dict[str, Any]]]:
-    """Return the engine's names of the models, and a config for each data set."""
+    """Convert the settings of a task to configs of the engine.
+
+    Returns:
+        Component numbers of model and defence, by the engine's name of the model. Then a config for each data set.
+    """
     models = model_names(settings, names)
     attacks = [
         {"attack": names[each["component"]], **{key: each[key] for key in each if key != "component"}}
@@ -119,7 +129,6 @@ def _configs(
 
 
 def _lay_out(folder: ServerFolder, room: Path, row: ComponentRow, creator: str) -> str:
-    """Copy a component's file into the task's folder, and return the engine's name of the component."""
     where = component_folder(row, creator)
     if row.blob is not None:
         target = room / where / row.file_name
@@ -136,13 +145,13 @@ def _lay_out(folder: ServerFolder, room: Path, row: ComponentRow, creator: str) 
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack the images of an archive. Its paths and sizes were validated on upload."""
+    """Unpack an archive of images, whose file names and sizes were validated when it was uploaded."""
     draft = folder / f".images.{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)
     with zipfile.ZipFile(archive) as opened:
         size, free = sum(info.file_size for info in opened.infolist()), shutil.disk_usage(folder).free
         if size > free - _LEFT_FREE:
-            raise OSError(f"expected {size >> 20} MiB of free disk for its images, got {free >> 20}")
+            raise OSError(f"the disk is full: the images need {size >> 20} MiB, but {free >> 20} MiB are free")
         for info in opened.infolist():
             target = draft / info.filename
             if info.is_dir():

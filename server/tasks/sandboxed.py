@@ -1,4 +1,4 @@
-"""Runs a task's process with limits on time, memory and disk."""
+"""Runs the process of a task, with limits on time and disk space."""
 
 import contextlib
 import os
@@ -24,10 +24,10 @@ class TaskLimits(NamedTuple):
     """Limits of a task.
 
     Args:
-        seconds: time limit of the whole task.
-        memory: memory limit of each user program with all its processes, in GiB. None for a quarter of the machine's
-            memory.
-        disk: size limit of the task's folder, in GiB.
+        seconds: time limit of the whole task, in seconds.
+        memory: memory limit of each program of a user, with all its processes, in GiB. None for a quarter of the
+            machine's memory.
+        disk: largest size of the task's folder, in GiB.
     """
 
     seconds: float = 24 * 3600.0
@@ -36,7 +36,7 @@ class TaskLimits(NamedTuple):
 
     @property
     def program_memory(self) -> float:
-        """Memory limit of each user program, in GiB."""
+        """Memory limit of each program of a user, in GiB, with the default if `memory` is None."""
         return self.memory or max(1.0, machine_bytes() / 4 / 2**30)
 
 
@@ -46,16 +46,21 @@ def machine_bytes() -> int:
 
 
 class ProcessExit(NamedTuple):
-    """How a process ended: exit code (negative for a signal), and the reason if it was stopped, otherwise ""."""
+    """How a process ended.
+
+    Args:
+        code: exit code. If a signal ended the process, the negative number of the signal.
+        reason: reason why the process was stopped. "" if it ended by itself.
+    """
 
     code: int
     reason: str = ""
 
 
 def why_not_isolated(*, trust: bool) -> str:
-    """Return why users' files cannot be run and read on this machine, or "" if they can.
+    """Return the reason why programs and files of users cannot be used on this machine; "" if they can be used.
 
-    They can if there is a sandbox for them (`isolate = "strict"`), or if they are trusted.
+    They can be used if the machine has a sandbox, or if `trust` allows to use them without a sandbox.
     """
     sandbox = find_sandbox()
     if trust or sandbox.program:
@@ -72,16 +77,20 @@ def run_sandboxed(
     watch: Callable[[], str],
     environment: Mapping[str, str],
 ) -> ProcessExit:
-    """Run a command until it ends or must be stopped.
+    """Run the command of a task until it ends, exceeds a limit, or is stopped.
 
-    Its standard input is a pipe that closes if this process dies, so that the command can end as well.
+    The standard input of the command is a pipe. The pipe closes if this process dies, so that the command can notice
+    this and end as well.
 
     Args:
-        command: command of the task.
-        scratch: only folder that the command writes to. Its output goes to `log.txt` in this folder, up to 1 MiB.
-        limits: limits of the task. The command limits its own memory, and the sandboxes limit that of users' programs.
-        watch: called several times per second. It returns a reason to stop the command, or "".
-        environment: environment variables.
+        command: the command.
+        scratch: folder of the task. The output of the command is written to `log.txt` in this folder, up to 1 MiB.
+        limits: limits of the task. Only time and disk space are limited here.
+        watch: function that is called several times per second, and returns the reason to stop the command, or "".
+        environment: environment variables of the command.
+
+    Returns:
+        How the command ended.
     """
     meter = _LimitMeter(scratch, limits)
     with (scratch / "log.txt").open("ab") as log:
@@ -110,7 +119,7 @@ def run_sandboxed(
 
 
 def used_bytes(folder: Path) -> int:
-    """Return the total size of a folder's files in bytes. Files that are deleted in the meantime are ignored."""
+    """Return the total size in bytes of the files in a folder and its subfolders."""
     count = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -120,14 +129,14 @@ def used_bytes(folder: Path) -> int:
 
 
 class _LimitMeter:
-    """Measures time and disk use of a task."""
+    """Measures the time and disk space that a task uses."""
 
     def __init__(self, scratch: Path, limits: TaskLimits):
         self.scratch, self.limits = scratch, limits
         self._start, self._next = time.monotonic(), 0.0
 
     def beyond(self) -> str:
-        """Message about an exceeded limit, or "" if no limit is exceeded."""
+        """Return a message about a limit that the task exceeds; "" if the task exceeds no limit."""
         now = time.monotonic()
         if now - self._start > self.limits.seconds:
             return f"it took longer than {self.limits.seconds:.0f} s"
@@ -141,7 +150,6 @@ class _LimitMeter:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its children."""
     if process.stdin is not None:
         process.stdin.close()
     if process.poll() is None:
@@ -158,10 +166,7 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _copy(source: IO[bytes], log: IO[bytes]) -> None:
-    """Copy a process's output up to the log's size limit.
-
-    The remaining output is discarded, so that the process does not block.
-    """
+    """Copy the output of a process to a log, up to the size limit of the log. Further output is read and discarded."""
     left = _LOG_BYTES - log.tell()
     while chunk := source.read1(1 << 16):  # type: ignore[attr-defined] - a buffered reader
         if left > 0:

@@ -1,4 +1,4 @@
-"""Signs finished tasks with Ed25519. A signature covers the runs, their content, versions, seeds and components."""
+"""Signs the results of finished tasks with an Ed25519 key of the server, and verifies exported tasks."""
 
 import json
 import time
@@ -22,7 +22,11 @@ _LARGEST_MANIFEST = 256 << 20
 
 
 def sign_task(session: Session, folder: ServerFolder, task: TaskRow) -> str:
-    """Write `manifest.json` and `signature.json` of a task, and return the signature (128 hexadecimal digits)."""
+    """Sign a finished task, and return the signature (128 hexadecimal digits).
+
+    The files `manifest.json` and `signature.json` are written into the folder of the task. The manifest lists settings,
+    components, runs, versions, seeds, and the hash of every result file.
+    """
     text = canonical_json(_manifest(session, folder, task))
     stated = sign(text, folder.read_key("signing.key"))
     place = folder.task(task.id)
@@ -32,21 +36,21 @@ def sign_task(session: Session, folder: ServerFolder, task: TaskRow) -> str:
 
 
 def public_key(folder: ServerFolder) -> str:
-    """Return the public key that verifies this server's signatures (64 hexadecimal digits)."""
+    """Return the public key with which anyone can verify the signatures of a server (64 hexadecimal digits)."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return Ed25519PrivateKey.from_private_bytes(folder.read_key("signing.key")).public_key().public_bytes_raw().hex()
 
 
 def export_task(folder: ServerFolder, number: int, file: IO[bytes]) -> None:
-    """Write a signed task as one ZIP file with manifest, signature, configs and results.
+    """Write a signed task as a ZIP file with manifest, signature, configs and results.
 
     Raises:
-        Unavailable: If the task is not signed.
+        Unavailable: If the task is not finished and signed.
     """
     place = folder.task(number)
     if not (place / SIGNATURE).is_file():
-        raise Unavailable(f"expected a task that is finished and signed, got {number}")
+        raise Unavailable(f"only finished and signed tasks can be exported, but task {number} is not signed")
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for path in (place / MANIFEST, place / SIGNATURE, *_signed_files(place)):
             archive.write(path, path.relative_to(place).as_posix())
@@ -57,14 +61,15 @@ def _signed_files(place: Path) -> list[Path]:
 
 
 def verify_export(path: Path, key: str = "") -> dict[str, Any]:
-    """Verify the signature and all files of an exported task, and return its manifest.
-
-    The manifest gets the public key as "signed_by".
+    """Verify the signature and all files of an exported task, and return the manifest.
 
     Args:
-        path: ZIP file.
-        key: public key of the expected server. "" uses the key in the file. This shows only that nothing was changed
-            after signing, not who signed it.
+        path: ZIP file of `export_task`.
+        key: public key of the server that must have signed the task. "" uses the public key in the file. This shows
+            only that nothing was changed after signing, but not who signed the task.
+
+    Returns:
+        The manifest, with the public key as the additional entry "signed_by".
 
     Raises:
         InvalidInput: If a file was changed, added or omitted, or if the task was signed with a different key.
@@ -74,7 +79,7 @@ def verify_export(path: Path, key: str = "") -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:
             if archive.getinfo(MANIFEST).file_size > _LARGEST_MANIFEST:
-                raise InvalidInput(f"expected a manifest of at most {_LARGEST_MANIFEST} bytes, got more")
+                raise InvalidInput(f"expected a manifest of at most {_LARGEST_MANIFEST} bytes, got a larger one")
             text, stated = archive.read(MANIFEST), json.loads(archive.read(SIGNATURE))
             check_signature(text, stated, key)
             manifest = json.loads(text)

@@ -1,4 +1,4 @@
-"""Submission of tasks. A task that could never run is refused."""
+"""Submits, changes, cancels and repeats tasks. Tasks with invalid settings are refused when they are submitted."""
 
 import math
 import time
@@ -29,18 +29,22 @@ _MOST_SEEDS, _MOST_PARAMETERS = 20, 30
 
 
 class TaskRequest(NamedTuple):
-    """Request to run a task.
+    """Settings of a task that a user wants to run.
 
     Args:
-        settings: mapping with the following keys. "models", "defences" and "data" are component ids. "attacks" are ids,
-            or tables with "component", "norm", "epsilon", "target", "parameters" and "defaults". "limit" is the number
-            of images. "undefended" is whether each model also runs without a defence. "seeds", "max_queries", "pixels",
-            "examples" (for defended models, "original" is HikDeep-Sec's protocol), "order" and "stop_when_fooled" are
-            as in `davylamp evaluate`. With "stop_when_fooled", each threat model is one run, the worst case of all its
-            attacks.
+        settings: settings of the evaluation, with these keys:
+
+            - "models", "defences" and "data": lists of component numbers;
+            - "attacks": list of component numbers, or of tables with the keys "component", "norm", "epsilon", "target",
+              "parameters" and "defaults";
+            - "limit": number of images;
+            - "undefended": whether each model is also evaluated without a defence;
+            - "seeds", "max_queries", "pixels" (8-bit images), "examples", "order" and "stop_when_fooled": as in
+              `davylamp evaluate`.
         title: title of the task.
-        visibility: "public" for viewers who may see all its components, or "private" for its owner.
-        priority: priority among the owner's tasks, -10 to 10.
+        visibility: "public" if everybody who may see all components of the task may see the task, or "private" for the
+            owner only.
+        priority: priority among the tasks of the same owner, from -10 to 10.
     """
 
     settings: Mapping[str, Any]
@@ -50,29 +54,30 @@ class TaskRequest(NamedTuple):
 
 
 def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskRequest) -> TaskRow:
-    """Submit a new task.
+    """Submit a new task, and return its database row.
 
     Raises:
-        DavylampError: If the viewer may not submit, a component is missing or withdrawn, a setting is invalid or not
-            supported by an attack, the task is too large, or no worker could run its files.
+        DavylampError: If the user may not submit tasks, a component is missing or withdrawn, a setting is invalid, the
+            task is too large, the user has too many unfinished tasks, or files of users cannot be used on this server.
     """
     if viewer.id is None or not viewer.may_submit:
         raise ForbiddenError(
-            "expected a user or a token that may submit; sign in, or use a token with the scope submit"
+            "submitting a task needs a user who may submit; sign in, or use a token with the scope submit"
         )
     if wish.visibility not in get_args(Visibility):
-        raise InvalidInput(f"expected public or private, got {str(wish.visibility)[:40]!r}")
+        raise InvalidInput(f"expected the visibility public or private, got {str(wish.visibility)[:40]!r}")
     settings = read_settings(wish.settings)
     parts = {name: _components(session, viewer, settings, name) for name in _TITLES}
     _check_size(folder, settings)
     _check_attacks(parts["attacks"], settings)
     files = [row for rows in parts.values() for row in rows if row.blob is not None]
     if files and (why := why_not_isolated(trust=folder.settings.trust)):
-        raise InvalidInput(f"expected no files, got {files[0].name}: {why}")
+        raise InvalidInput(f"{files[0].name} cannot be used, because it has a file: {why}")
     waiting = select(func.count()).where(TaskRow.owner_id == viewer.id, TaskRow.state.not_in(ENDED))
     if (session.scalar(waiting) or 0) >= folder.settings.waiting:
         raise InvalidInput(
-            f"you already have {folder.settings.waiting} unfinished tasks, the maximum; wait for one or cancel one"
+            f"you already have {folder.settings.waiting} unfinished tasks, the maximum; wait until a task is finished, "
+            "or cancel a task"
         )
     row = TaskRow(
         owner_id=viewer.id,
@@ -92,10 +97,10 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskReq
 
 
 def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the settings of a task, and return them with defaults for missing settings.
+    """Check the settings of a task, and return the complete settings. Missing settings get the default values.
 
     Raises:
-        UnknownName: If a setting is unknown.
+        UnknownName: If a setting does not exist.
         InvalidInput: If a value is invalid.
     """
     given = {_STORED.get(name, name): value for name, value in given.items()}
@@ -106,7 +111,7 @@ def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     settings["attacks"] = [_attack(each) for each in _list("attacks", given.get("attacks", ()))]
     for name in ("models", "attacks", "data"):
         if not settings[name]:
-            raise InvalidInput(f"expected at least one of the {name}, got none")
+            raise InvalidInput(f"{name}: expected at least one component, got none")
     settings["limit"] = _whole("limit", given["limit"], 1, 10**6) if given.get("limit") is not None else None
     queries = given.get("max_queries")
     settings["max_queries"] = _whole("max_queries", queries, 1, 10**7) if queries is not None else None
@@ -125,10 +130,10 @@ def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_task(session: Session, viewer: Viewer, number: int) -> TaskRow:
-    """Return a task that the viewer may see.
+    """Return the task with a given number.
 
     Raises:
-        NotFoundError: If there is no such task.
+        NotFoundError: If the task does not exist, or if the viewer may not see the task.
     """
     row = session.scalar(tasks_for(viewer).where(TaskRow.id == (number if 0 < number < 2**31 else -1)))
     if row is None:
@@ -137,7 +142,10 @@ def find_task(session: Session, viewer: Viewer, number: int) -> TaskRow:
 
 
 def cancel(session: Session, viewer: Viewer, number: int) -> TaskRow:
-    """Cancel a task. A waiting task ends immediately, a running one by its worker. Finished results are kept."""
+    """Cancel a task, and return its database row. Finished results are kept.
+
+    A waiting task ends immediately. A running task is stopped by its worker at the next heartbeat.
+    """
     row = _mine(session, viewer, number)
     if row.state == "waiting":
         row.state, row.finished, row.message = "cancelled", time.time(), "cancelled before it started"
@@ -147,21 +155,24 @@ def cancel(session: Session, viewer: Viewer, number: int) -> TaskRow:
 
 
 def retry(session: Session, viewer: Viewer, number: int) -> TaskRow:
-    """Queue a failed or cancelled task again. Its finished runs are reused."""
+    """Let a failed or cancelled task run again, and return its database row. Finished runs are not repeated."""
     row = _mine(session, viewer, number)
     if row.state not in ("failed", "cancelled"):
-        raise InvalidInput(f"expected a task that failed or was cancelled, got one that is {row.state}")
+        raise InvalidInput(f"only failed or cancelled tasks can run again, but this task is {row.state}")
     row.state, row.cancelling, row.message, row.attempts, row.finished = "waiting", False, "", 0, 0.0
     session.execute(delete(CellRow).where(CellRow.task_id == row.id, CellRow.state == "failed"))
     return row
 
 
 def change_task(session: Session, viewer: Viewer, number: int, changes: Mapping[str, Any]) -> TaskRow:
-    """Change title, visibility or priority of a task."""
+    """Change a task, and return its database row.
+
+    The keys of `changes` are "title", "visibility" and "priority". Other keys are ignored.
+    """
     row = _mine(session, viewer, number)
     visibility = changes.get("visibility", row.visibility)
     if visibility not in get_args(Visibility):
-        raise InvalidInput(f"expected public or private, got {str(visibility)[:40]!r}")
+        raise InvalidInput(f"expected the visibility public or private, got {str(visibility)[:40]!r}")
     if visibility != row.visibility:
         note_visibility(session)
     row.visibility, row.title = visibility, str(changes.get("title", row.title))[:200]
@@ -181,20 +192,24 @@ def _components(session: Session, viewer: Viewer, settings: Mapping[str, Any], n
     rows = [find_component(session, viewer, number) for number in chosen]
     for row in rows:
         if row.kind != _TITLES[name]:
-            raise InvalidInput(f"expected {name} only, got {row.name}, {A_KIND[cast('Kind', row.kind)]}")
+            raise InvalidInput(f"expected {name} only, got {row.name}, which is {A_KIND[cast('Kind', row.kind)]}")
         if row.state != "active":
-            raise InvalidInput(f"expected components that are active, got {row.name} {row.version}: it is {row.state}")
+            raise InvalidInput(f"{row.name} {row.version} cannot be used in new tasks, because it is {row.state}")
     return rows
 
 
 def _examples(given: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """Return the models on which examples for defended models are made: "own", "original" or "both"."""
+    """Return the setting "examples", which chooses the models on which examples for defended models are made.
+
+    Returns:
+        "own" for the defended model, "original" for its undefended model, or "both".
+    """
     examples = given.get("examples") or "own"
     examples = "own" if examples == "defended" else examples  # tasks are stored with "own"
     if examples not in _EXAMPLES:
         raise UnknownName("value of examples", str(examples)[:40], ("defended", *_EXAMPLES[1:]))
     if examples != "own" and not (settings["defences"] and settings["undefended"]):
-        raise InvalidInput(f"examples = {examples} needs defences, and each model also without a defence")
+        raise InvalidInput(f"examples = {examples} needs at least one of the defences, and undefended = true")
     return examples
 
 
@@ -209,7 +224,10 @@ def _check_size(folder: ServerFolder, settings: Mapping[str, Any]) -> None:
 
 
 def _check_attacks(rows: Sequence[ComponentRow], settings: Mapping[str, Any]) -> None:
-    """Refuse settings that the engine refuses for any model. Attacks from files are checked only in the sandbox."""
+    """Raise an error for settings of attacks that the engine refuses, whatever the models are.
+
+    Attacks from files are not checked here, because their code may run only in a sandbox.
+    """
     from ...engine.plan.build_plan import check_config
     from ...engine.plan.config_file import config_from
 
@@ -245,7 +263,9 @@ def _attack(given: Any) -> dict[str, Any]:
     parameters = table.get("parameters") or {}
     plain = isinstance(parameters, Mapping) and len(parameters) <= _MOST_PARAMETERS
     if not plain or any(not isinstance(value, (bool, int, float, str)) for value in parameters.values()):
-        raise InvalidInput("expected parameters as a table of plain values")
+        raise InvalidInput(
+            "expected the parameters of an attack as a table of at most 30 names with numbers, texts, true or false"
+        )
     read["parameters"] = {str(name)[:60]: value for name, value in parameters.items()}
     read["defaults"] = table.get("defaults") is True
     return read
@@ -266,7 +286,7 @@ def _numbers(name: str, given: Any) -> list[int]:
 
 def _list(name: str, given: Any) -> Sequence[Any]:
     if not isinstance(given, (list, tuple)) or len(given) > 1000:
-        raise InvalidInput(f"expected {name} as a list, got {str(given)[:40]!r}")
+        raise InvalidInput(f"expected {name} as a list of at most 1000 values, got {str(given)[:40]!r}")
     return given
 
 

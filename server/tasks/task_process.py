@@ -1,8 +1,12 @@
-"""Process of a task: plans, requests existing runs, and evaluates. It accesses only the task's folder.
+"""The process that runs a task.
 
-`job.json` describes the task. The process writes `keys.json` when the task's runs are known. It then waits for the file
-`given`, which the worker writes after it has copied existing runs into `results/`. `progress.json` and `outcome.json`
-report the state of the task.
+The process and the worker that started it communicate by files in the folder of the task:
+
+- `job.json`: the worker describes the task;
+- `keys.json`: this process lists the runs of the task, as soon as they are planned;
+- `given`: the worker reports that it has copied existing runs into `results/`. This process waits for the file;
+- `progress.json`: this process reports the number of finished images;
+- `outcome.json`: this process reports how the task ended.
 """
 
 import json
@@ -22,7 +26,7 @@ _PROGRESS_SECONDS = 0.3
 
 
 def main() -> int:
-    """Run the task in the folder named on the command line. Return 0 if at least one run is finished."""
+    """Run the task in the folder that the command line names. Return the exit code, which is 1 if an error occurred."""
     from ...adapters.user_code_guard import protect_process
     from ...memory import keep_freed_memory
 
@@ -42,9 +46,9 @@ def main() -> int:
 
 
 def _limit_memory(folder: Path) -> None:
-    """Set a memory limit that leaves a fifth of the machine's memory free.
+    """Limit the memory of this process to four fifths of the machine's memory.
 
-    With a GPU there is no limit, because its driver reserves more memory than exists.
+    If the task uses a GPU, there is no limit, because the GPU's driver reserves more memory than the machine has.
     """
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     if sys.platform.startswith("linux") and all(each["device"] == "cpu" for each in job["configs"]):
@@ -55,17 +59,21 @@ def _limit_memory(folder: Path) -> None:
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Write a JSON file atomically."""
+    """Write a JSON file. Other processes see either the old or the complete new content."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(json.dumps(document), encoding="utf-8")
     draft.replace(path)
 
 
 def run_task(folder: Path) -> dict[str, Any]:
-    """Plan and evaluate the job in a folder's `job.json`, and return the outcome.
+    """Run the evaluations that `job.json` describes.
+
+    Returns:
+        Content of `outcome.json`: the number of finished runs ("done"), the number of reused runs ("kept"), the reason
+        for each failed run ("failed"), and the reason for each omitted model, attack or data set ("left_out").
 
     Raises:
-        DavylampError: If nothing can be evaluated.
+        DavylampError: If no data set can be evaluated.
     """
     from ...engine.run.choose import choose_executor
     from ...engine.run.evaluate import evaluate
@@ -93,7 +101,12 @@ def run_task(folder: Path) -> dict[str, Any]:
 
 
 def _plan(folder: Path, configs: Sequence[dict[str, Any]]) -> tuple[list[tuple[int, Any]], dict[str, str]]:
-    """Return a plan for each data set that can be evaluated, with its index, and the errors of the others."""
+    """Build the plans of a task.
+
+    Returns:
+        A plan for each data set that can be evaluated, with the index of its config. Then the reason for each other
+        data set, by name of the data.
+    """
     from ...engine.plan.build_plan import make_plan
     from ...engine.plan.config_file import config_from, write_config
 
@@ -111,7 +124,11 @@ def _plan(folder: Path, configs: Sequence[dict[str, Any]]) -> tuple[list[tuple[i
 
 
 def _keys(plans: Sequence[tuple[int, Any]]) -> dict[str, Any]:
-    """Return, for each run, the indices of data and attacks, and the keys of the records that it depends on."""
+    """Return the content of `keys.json`, by key of the run.
+
+    For each run, it contains the index of the data set, the indices of the attacks, and the keys of the records on
+    which the run depends.
+    """
     return {
         cell.key: {
             "data": place,
@@ -132,7 +149,7 @@ def _wait_for(path: Path) -> None:
 
 
 class _Progress:
-    """Counts finished images, and writes the count periodically."""
+    """Counts the finished images of a task, and writes the number to `progress.json` from time to time."""
 
     def __init__(self, path: Path, images: int):
         self.path, self.images, self.done, self.written, self.label = path, images, 0, 0.0, ""
@@ -148,7 +165,7 @@ class _Progress:
 
 
 def _end_with_parent() -> None:
-    """Exit when the worker dies, which closes the worker's end of the pipe at standard input."""
+    """End this process when the worker dies, which closes the pipe at standard input."""
     try:
         os.read(0, 1)
     finally:

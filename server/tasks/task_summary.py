@@ -1,4 +1,4 @@
-"""Overall score of a finished task, and the effects of its defences (CAV, CCV, COS, CRR, CSR)."""
+"""Summarises a finished task: mean accuracy under attack, and metrics of its defences (CAV, CCV, COS, CRR, CSR)."""
 
 import math
 import traceback
@@ -25,12 +25,17 @@ Subjects = Mapping[str, tuple[int, int | None]]
 
 
 class TaskSummary(NamedTuple):
-    """Summary of a task's results.
+    """Summary of the results of a task.
 
     Args:
-        score: mean accuracy under attack, with its 95 % interval (see `summarise_task`). NaN without results.
-        effects: one record for each defended model and attack. It has the ids of "model", "defence" and "data", the
-            labels of `build_defence`, "knowledge", and "metrics": value, low, high and n by symbol (None if undefined).
+        score: mean accuracy under attack, with its 95 % interval (see `summarise_task`). NaN if there are no results.
+        effects: metrics of each defended model under each attack, as a list of dictionaries with these keys:
+
+            - "model", "defence" and "data": numbers of the components;
+            - labels of a row of `build_defence`, such as "norm";
+            - "knowledge": attacker knowledge, such as "white-box";
+            - "metrics": value, lower bound, upper bound and number of images, by symbol of the metric. Undefined values
+              are None.
     """
 
     score: Estimate
@@ -38,7 +43,7 @@ class TaskSummary(NamedTuple):
 
 
 def component_names(session: Session, number: int) -> dict[int, str]:
-    """Return the engine's names of a task's components, by component id."""
+    """Return the names by which the engine loads the components of a task, by component number."""
     chosen = select(ComponentRow).join(TaskComponentRow, TaskComponentRow.component_id == ComponentRow.id)
     creators = {row.id: row.name for row in session.scalars(select(UserRow))}
     rows = session.scalars(chosen.where(TaskComponentRow.task_id == number)).all()
@@ -46,12 +51,17 @@ def component_names(session: Session, number: int) -> dict[int, str]:
 
 
 def component_folder(row: ComponentRow, creator: str) -> str:
-    """Return the folder of a component's file, relative to the task's folder `room`."""
+    """Return the folder that contains a component's file in a task, relative to the task's folder `room`."""
     return f"{creator}/{row.kind}-{row.name}-{row.version}"
 
 
 def model_names(settings: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, tuple[int, int | None]]:
-    """Return the ids of model and defence (None without a defence), by the engine's model name."""
+    """Return the component numbers of model and defence for each model that a task evaluates.
+
+    Returns:
+        The numbers of model and defence, by the engine's name of the model. The defence is None for an undefended
+        model.
+    """
     models: dict[str, tuple[int, int | None]] = {}
     for model in settings["models"]:
         if settings["undefended"]:
@@ -62,7 +72,10 @@ def model_names(settings: Mapping[str, Any], names: Mapping[int, str]) -> dict[s
 
 
 def note_summary(folder: ServerFolder, number: int) -> None:
-    """Compute the summary of a finished task, and store it. If the results cannot be read, the summary is empty."""
+    """Compute the summary of a finished task, and store the summary in the database.
+
+    If the results cannot be read, an empty summary is stored.
+    """
     with folder.database.reading() as session:
         task = session.get(TaskRow, number)
         if task is None or task.state != "done":
@@ -82,17 +95,16 @@ def note_summary(folder: ServerFolder, number: int) -> None:
 
 
 def summarise_task(folder: ServerFolder, task: TaskRow, names: Mapping[int, str]) -> TaskSummary:
-    """Summarise the results of a task.
+    """Compute the summary of a finished task.
 
-    The score is the rate of images that the model classifies correctly under attack, averaged over runs. Invalid
-    results count as fooled, and in the upper bound of the interval as robust. If the task has defences, only defended
-    models count, with examples made on them, on the undefended models, or both, as in the task. Runs that differ only
-    in the seed count once together, and so does each data set.
+    The score is the accuracy under attack, as a mean over data sets and, within a data set, over runs. Runs that differ
+    only in the seed are averaged first. Invalid results count as fooled. In the upper bound of the interval, they count
+    as robust. If the task has defences, only runs on defended models count.
 
     Args:
-        folder: server folder.
-        task: finished task.
-        names: engine's names of the components, from `component_names`.
+        folder: folder of the server.
+        task: database row of the task.
+        names: names by which the engine loads the components, from `component_names`.
 
     Raises:
         DavylampError: If the results cannot be read.
@@ -119,7 +131,6 @@ def _on_data(outcomes: Results, data: str) -> Results:
 
 
 def _score(outcomes: Results, subjects: Subjects, *, of_defended: bool) -> Estimate:
-    """Return the mean accuracy under attack on one data set. Runs that differ only in the seed are averaged first."""
     judged = {name for name, (_, defence) in subjects.items() if (defence is not None) == of_defended}
     parts: dict[tuple[str, ...], list[Any]] = {}
     for run in outcomes.done:
@@ -140,7 +151,10 @@ def _score(outcomes: Results, subjects: Subjects, *, of_defended: bool) -> Estim
 
 
 def _effects(outcomes: Results, original: str, defended: str) -> list[dict[str, Any]]:
-    """Return the rows of a defence's table as JSON types. Empty if one of the models has no results."""
+    """Return the metrics of a defended model under each attack, as JSON types.
+
+    The list is empty if the undefended or the defended model has no results.
+    """
     try:
         table = build_defence(outcomes, original, defended, metrics=EFFECTS)
     except DavylampError:

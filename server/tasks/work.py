@@ -1,4 +1,4 @@
-"""Worker: leases a task, runs it in a separate process, records finished runs, and signs the task."""
+"""The worker of a server, which leases tasks and runs each task in a separate process."""
 
 import os
 import shutil
@@ -32,10 +32,10 @@ class WorkerSettings(NamedTuple):
     """Settings of a worker.
 
     Args:
-        where: where and how the worker's tasks run.
-        limits: limits of a task.
-        lease: seconds without a heartbeat after which another worker may take the task.
-        trust: whether users' files are run and read without a sandbox.
+        where: where and how tasks run.
+        limits: limits of each task.
+        lease: number of seconds without a heartbeat after which a different worker may take over the task.
+        trust: whether programs and files that users uploaded are run and read without a sandbox.
     """
 
     where: ExecutorSettings = ExecutorSettings()
@@ -48,9 +48,9 @@ class TaskWorker:
     """Worker that runs one task after the other.
 
     Args:
-        folder: server folder.
+        folder: folder of the server.
         working: settings of the worker.
-        stopped: returns whether the worker should stop. If so, a running task returns to the queue.
+        stopped: function that returns whether the worker must stop. If so, the running task returns to the queue.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TaskWorker:
         folder.check_hidden()
 
     def run(self) -> None:
-        """Run tasks until stopped. If the database is temporarily unavailable, wait for it."""
+        """Run tasks until `stopped` returns True. If the database is unavailable, wait until it is available again."""
         while not self.stopped():
             try:
                 if not self.run_one():
@@ -72,7 +72,7 @@ class TaskWorker:
                 time.sleep(_IDLE_SECONDS)
 
     def run_one(self) -> bool:
-        """Run the next task. Return False if no task is waiting."""
+        """Run the next task, if there is one, and return whether a task could be leased."""
         lease = lease_task(self.folder.database, self.working.lease)
         if lease is None:
             return False
@@ -113,7 +113,11 @@ class TaskWorker:
         return outcome
 
     def _end(self, prepared: PreparedTask, lease: Lease, watch: "_TaskMonitor", outcome: ProcessExit) -> None:
-        """Record how the task ended, unless another worker has its lease."""
+        """Record how the process of a task ended, and sign the task if it is done.
+
+        If the worker was stopped, or if the owner's hours of computing are used up, the task returns to the queue. If a
+        different worker has the lease now, nothing is recorded.
+        """
         if watch.is_lost:
             return
         if outcome.reason == _STOPPED or outcome.reason == watch.over != "":
@@ -142,7 +146,7 @@ _STOPPED, _LOST, _CANCELLED = "the worker was stopped", "the task was leased to 
 
 
 class _TaskMonitor:
-    """Monitors a running task: heartbeat, progress, existing runs, finished runs."""
+    """Monitors a running task: sends heartbeats, copies existing runs, and records progress and finished runs."""
 
     def __init__(self, folder: ServerFolder, lease: Lease, working: WorkerSettings, stopped: Callable[[], bool]):
         self.folder, self.lease, self.working, self.stopped = folder, lease, working, stopped
@@ -155,12 +159,12 @@ class _TaskMonitor:
 
     @property
     def seconds(self) -> float:
-        """Seconds computed for the task, including earlier attempts."""
+        """Computing time of the task in seconds, including earlier attempts."""
         before = self.prepared.task.seconds if self.prepared else 0.0
         return before + time.monotonic() - self._start
 
     def __call__(self) -> str:
-        """Return why the task must stop, or "" if it may continue."""
+        """Return the reason why the task must stop; "" if the task may continue."""
         if self.stopped():
             return _STOPPED
         try:
@@ -175,7 +179,6 @@ class _TaskMonitor:
         return ""
 
     def _give(self) -> None:
-        """Copy existing runs as soon as the task's process has listed its runs."""
         assert self.prepared is not None
         mark = self.prepared.folder / "given"
         if mark.exists() or not (self.prepared.folder / "keys.json").is_file():
@@ -206,7 +209,7 @@ class _TaskMonitor:
 
 
 def _verdict(said: dict[str, Any], outcome: ProcessExit) -> tuple[TaskState, str]:
-    """Return the final state of a task, and the reason."""
+    """Return the final state of a task, and the message for its owner."""
     if outcome.reason == _CANCELLED:
         return "cancelled", "cancelled; finished results are kept"
     if outcome.reason:
@@ -230,7 +233,7 @@ def _count(document: dict[str, Any], name: str) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of a task's process, without tokens, passwords or proxies."""
+    """Return the environment variables of a task's process. Variables with tokens, passwords or proxies are omitted."""
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 2) // 2))
     paths = [str(Path(path).absolute()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]

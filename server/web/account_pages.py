@@ -1,4 +1,4 @@
-"""Account pages: sign-in, registration, password and tokens. Admins also get pages for users and the audit log."""
+"""Web pages for accounts: sign-in, registration, password and tokens, and for admins also users and the audit log."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -44,7 +44,7 @@ def sign_in_page(visit: Page) -> HTMLResponse:
 
 @router.post("/sign-in")
 def signed_in(visit: Sent, name: Annotated[str, Form()] = "", password: Annotated[str, Form()] = "") -> Response:
-    """Start a session. A wrong name and a wrong password give the same response."""
+    """Sign a user in, and start a browser session. A wrong name gives the same response as a wrong password."""
     folder, origin = visit.folder, Origin(name.strip()[:64], visit.address)
     try:
         user = sign_in(folder.database, folder.hasher, origin, password)
@@ -63,7 +63,7 @@ def signed_in(visit: Sent, name: Annotated[str, Form()] = "", password: Annotate
 
 @router.get("/register")
 def registration_page(visit: Page) -> HTMLResponse:
-    """Show the registration form, if registration is open."""
+    """Show the form with which a visitor creates a user account, if this is allowed."""
     return _show_registration(visit)
 
 
@@ -74,7 +74,7 @@ def registered(
     password: Annotated[str, Form()] = "",
     again: Annotated[str, Form()] = "",
 ) -> Response:
-    """Create a user for a visitor, if registration is open."""
+    """Create the user account of a visitor who sent the registration form, if this is allowed."""
     folder = visit.folder
     if password != again:
         return _show_registration(visit, "The two passwords differ.", 400)
@@ -84,7 +84,7 @@ def registered(
 
 @router.post("/sign-out")
 def signed_out(visit: Sent) -> Response:
-    """End the session."""
+    """Sign the user out: end the browser session."""
     with visit.folder.database.writing() as session:
         end_session(session, visit.session)
         note(session, visit.origin, "signed out")
@@ -95,13 +95,13 @@ def signed_out(visit: Sent) -> Response:
 
 @router.get("/account")
 def account(visit: Page) -> HTMLResponse:
-    """Show the password form and the user's tokens."""
+    """Show the account page, with a form for a new password and the user's API tokens."""
     return show_account(visit)
 
 
 @router.post("/account/password")
 def password(visit: Sent, old: Annotated[str, Form()] = "", new: Annotated[str, Form()] = "") -> Response:
-    """Change the password, which ends all sessions and tokens."""
+    """Change the password of the user, which also ends all browser sessions and tokens of the user."""
     check_signed_in(visit)
     folder = visit.folder
     user = sign_in(folder.database, folder.hasher, visit.origin, old)
@@ -120,7 +120,7 @@ def add_token(
     scopes: Annotated[list[str], Form()] = [],  # noqa: B006 - FastAPI copies it
     days: Annotated[int, Form()] = TOKEN_DAYS,
 ) -> Response:
-    """Create a token, and show it once."""
+    """Create an API token of the user, and show the token. It cannot be shown again later."""
     check_signed_in(visit)
     with visit.folder.database.writing() as session:
         secret = make_token(session, visit.viewer, name or "token", frozenset(scopes), days)
@@ -130,13 +130,13 @@ def add_token(
 
 @router.post("/account/tokens/{number}/delete")
 def delete_token(visit: Sent, number: int) -> Response:
-    """Delete a token of the user."""
+    """Delete an API token of the user."""
     check_signed_in(visit)
     with visit.folder.database.writing() as session:
         mine = select(TokenRow).where(TokenRow.id == number, TokenRow.user_id == visit.viewer.id)
         row = session.scalar(mine)
         if row is None:
-            raise NotFoundError(f"expected the number of a token of yours, got {number}")
+            raise NotFoundError(f"you have no token with the number {number}")
         session.delete(row)
         note(session, visit.origin, "deleted a token", row.name)
     return redirect("/account")
@@ -144,13 +144,13 @@ def delete_token(visit: Sent, number: int) -> Response:
 
 @router.get("/admin/users")
 def users(visit: Page) -> HTMLResponse:
-    """Show all users."""
+    """Show all users to an admin."""
     return show_users(visit)
 
 
 @router.post("/admin/users")
 def new_user(visit: Sent, name: Annotated[str, Form()] = "", role: Annotated[Role, Form()] = "user") -> Response:
-    """Create a user, and show the new password once."""
+    """Create a user account with a random password, and show the password. It cannot be shown again later."""
     check_admin(visit)
     generated = generate_password()
     with visit.folder.database.writing() as session:
@@ -163,10 +163,10 @@ def new_user(visit: Sent, name: Annotated[str, Form()] = "", role: Annotated[Rol
 def change_registration(
     visit: Sent, action: Annotated[Literal["open", "close"], Form()], hours: Annotated[str, Form()] = ""
 ) -> Response:
-    """Open or close registration by visitors, with a limit of hours."""
+    """Allow or forbid that visitors create user accounts, and set the limit on computing time of these users."""
     check_admin(visit)
     if hours.strip() and not re.fullmatch("[0-9]{1,9}", hours.strip()):
-        raise InvalidInput(f"expected hours as a whole number, got {hours[:40]!r}")
+        raise InvalidInput(f"expected the limit of hours as a whole number, got {hours[:40]!r}")
     with visit.folder.database.writing() as session:
         open_registration(session, is_open=action == "open", hours=int(hours) if hours.strip() else None)
         note(session, visit.origin, "changed the registration", f"{action} {hours[:40]}".rstrip())
@@ -175,7 +175,14 @@ def change_registration(
 
 @router.post("/admin/users/{name}")
 def change_user(visit: Sent, name: str, action: Annotated[str, Form()], hours: Annotated[str, Form()] = "") -> Response:
-    """Block or unblock a user, limit their hours, or set a new password, which is shown once."""
+    """Change a user account.
+
+    The form field `action` is one of:
+
+    - "in" or "out": unblock or block the user;
+    - "hours": set the limit on the user's computing time to `hours` per seven days. "" removes the limit;
+    - "password": set a random password, and show the password. It cannot be shown again later.
+    """
     check_admin(visit)
     shown: dict[str, Any] = {}
     with visit.folder.database.writing() as session:
@@ -188,24 +195,25 @@ def change_user(visit: Sent, name: str, action: Annotated[str, Form()], hours: A
         elif action == "hours":
             set_hours(user, parse_number(hours[:40], "hours") if hours.strip() else None)
         else:
-            raise InvalidInput(f"expected password, in, out or hours, got {action[:40]!r}")
+            raise InvalidInput(f"expected the action password, in, out or hours, got {action[:40]!r}")
         note(session, visit.origin, "changed a user", f"{name}: {action} {hours[:40]}".rstrip())
     return show_users(visit, **shown)
 
 
 def find_other(session: Session, visit: RequestContext, name: str) -> UserRow:
-    """Return a user whom this admin may change.
+    """Return the user account that an admin wants to change.
 
-    Admins cannot change themselves, so that one remains. The server's own user cannot be changed either.
+    Admins cannot change their own account, so that at least one admin remains. The account to which the initial
+    components belong cannot be changed either.
     """
     if name in (SYSTEM, visit.viewer.name):
-        raise InvalidInput(f"you cannot change the user {name[:60]}")
+        raise InvalidInput(f"the user {name[:60]} cannot be changed: it is your own account, or the server's")
     return find_user(session, name)
 
 
 @router.get("/admin/audit")
 def audit(visit: Page) -> HTMLResponse:
-    """Show the audit log."""
+    """Show the newest entries of the audit log to an admin."""
     check_admin(visit)
     with visit.folder.database.reading() as session:
         rows = session.scalars(select(AuditRow).order_by(AuditRow.id.desc()).limit(_LINES)).all()
@@ -226,7 +234,7 @@ def _show_registration(visit: RequestContext, problem: str = "", status: int = 2
 
 
 def show_account(visit: RequestContext, *, secret: str = "", problem: str = "", status: int = 200) -> HTMLResponse:
-    """Render the account page. `secret` is a newly created token to show."""
+    """Render the account page."""
     check_signed_in(visit)
     with visit.folder.database.reading() as session:
         mine = select(TokenRow).where(TokenRow.user_id == visit.viewer.id).order_by(TokenRow.id)
@@ -237,7 +245,13 @@ def show_account(visit: RequestContext, *, secret: str = "", problem: str = "", 
 
 
 def show_users(visit: RequestContext, *, name: str = "", password: str = "") -> HTMLResponse:
-    """Render the page of all users. `password` is the newly created password of the user `name`."""
+    """Render the page with all users.
+
+    Args:
+        visit: the request of an admin.
+        name: name of a user who was just created or got a new password.
+        password: the new password of this user, to show on the page.
+    """
     check_admin(visit)
     with visit.folder.database.reading() as session:
         rows = session.scalars(select(UserRow).where(UserRow.name != SYSTEM).order_by(UserRow.name)).all()

@@ -1,4 +1,4 @@
-"""JSON interface under /api/v1. It can do everything that the pages can."""
+"""JSON interface of the server under /api/v1, for everything that the web pages can do."""
 
 from typing import Annotated, Any
 
@@ -31,7 +31,7 @@ _SHOWN = 1000
 
 
 class TaskBody(BaseModel):
-    """New task."""
+    """Settings of a new task."""
 
     model_config = ConfigDict(extra="forbid")
     models: list[int] = Field(description="numbers of components")
@@ -39,7 +39,9 @@ class TaskBody(BaseModel):
         description="numbers, or tables with component, norm, epsilon, target, parameters, defaults"
     )
     data: list[int] = Field(description="numbers of components")
-    defences: list[int] = Field(default=[], description="numbers of components; each model is run with each of them")
+    defences: list[int] = Field(
+        default=[], description="numbers of components; each model is evaluated with each defence"
+    )
     undefended: bool = Field(default=True, description="run each model without a defence as well")
     limit: int | None = Field(default=None, description="use at most this many images")
     seeds: list[int] = Field(default=[0])
@@ -47,7 +49,8 @@ class TaskBody(BaseModel):
     pixels: bool = False
     examples: str = Field(
         default="own",
-        description="where examples are made: on each model (own), on the undefended model (original), or both",
+        description="model on which examples for a defended model are made: the defended model (own), the undefended "
+        "model (original), or both",
     )
     order: str = Field(default="given", description="order of the attacks: given, or cheap-first")
     stop_when_fooled: bool = Field(
@@ -59,7 +62,7 @@ class TaskBody(BaseModel):
 
 
 class CardChange(BaseModel):
-    """Changes of a component. Omitted fields stay unchanged."""
+    """Changes to a component. Omitted fields stay unchanged."""
 
     model_config = ConfigDict(extra="forbid")
     licence: str | None = None
@@ -69,7 +72,7 @@ class CardChange(BaseModel):
 
 
 class TaskChange(BaseModel):
-    """Changes of a task. Omitted fields stay unchanged."""
+    """Changes to a task. Omitted fields stay unchanged."""
 
     model_config = ConfigDict(extra="forbid")
     title: str | None = None
@@ -78,7 +81,7 @@ class TaskChange(BaseModel):
 
 
 class UserBody(BaseModel):
-    """New user."""
+    """Name and role of a new user."""
 
     model_config = ConfigDict(extra="forbid")
     name: str
@@ -86,7 +89,7 @@ class UserBody(BaseModel):
 
 
 class UserChange(BaseModel):
-    """Fields of a user that can be changed."""
+    """Changes to a user. A user who is not active is blocked."""
 
     model_config = ConfigDict(extra="forbid")
     active: bool
@@ -94,7 +97,7 @@ class UserChange(BaseModel):
 
 @router.get("/me")
 def me(visit: Reading) -> Answer:
-    """Return the current user, and the server's public key."""
+    """Return your user name and permissions, and the public key with which the server signs tasks."""
     viewer = visit.viewer
     about = {"name": viewer.name, "admin": viewer.is_admin, "scopes": sorted(viewer.scopes)}
     return {**about, "public_key": public_key(visit.folder)}
@@ -102,7 +105,7 @@ def me(visit: Reading) -> Answer:
 
 @router.get("/components")
 def list_components(visit: Reading, kind: Kind | None = None) -> list[Answer]:
-    """List the components that are visible to you."""
+    """List the components that you may see."""
     with visit.folder.database.reading() as session:
         chosen = components_for(visit.viewer).order_by(ComponentRow.id).limit(_SHOWN)
         rows = session.scalars(chosen.where(ComponentRow.kind == kind) if kind else chosen).all()
@@ -117,13 +120,13 @@ def add_component(  # noqa: PLR0913, PLR0917 - a field each
     form: Annotated[str, Form(description="named, url, code, onnx, weights, npz or folder")],
     name: Annotated[str, Form()],
     version: Annotated[str, Form()] = "1",
-    entry: Annotated[str, Form(description="the name, the function in the file, the architecture, the address")] = "",
+    entry: Annotated[str, Form(description="name, function in the file, architecture or address, by form")] = "",
     licence: Annotated[str, Form()] = "",
     description: Annotated[str, Form()] = "",
     visibility: Annotated[str, Form()] = "private",
     file: Annotated[UploadFile | None, File()] = None,
 ) -> Answer:
-    """Add a component, with its file if the form has one."""
+    """Add a component. Forms other than "named" and "url" need a file."""
     card = ComponentCard(name, version, licence, description, visibility)
     row = register_upload(visit, card, ComponentRequest(kind, form, entry), file)
     return describe_component(row, visit.viewer.name)
@@ -131,7 +134,7 @@ def add_component(  # noqa: PLR0913, PLR0917 - a field each
 
 @router.get("/components/{number}")
 def get_component(visit: Reading, number: int) -> Answer:
-    """Return a component."""
+    """Return the description of a component."""
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, number)
         return describe_component(row, session.get_one(UserRow, row.creator_id).name)
@@ -139,7 +142,7 @@ def get_component(visit: Reading, number: int) -> Answer:
 
 @router.patch("/components/{number}")
 def change_component(visit: Submitting, number: int, change: CardChange) -> Answer:
-    """Change a component of yours: its description, its visibility, and whether new tasks may use it."""
+    """Change licence, description or visibility of a component of yours, or whether new tasks may use the component."""
     given = {name: value for name, value in change.model_dump().items() if value is not None}
     with visit.folder.database.writing() as session:
         row = change_card(session, visit.viewer, number, given)
@@ -151,14 +154,14 @@ def change_component(visit: Submitting, number: int, change: CardChange) -> Answ
 
 @router.delete("/components/{number}")
 def delete_component(visit: Submitting, number: int) -> Answer:
-    """Delete a component of yours. If a task refers to it, it is archived instead."""
+    """Delete a component of yours. If a task uses the component, it is archived instead."""
     with visit.folder.database.writing() as session:
         return {"state": delete(session, visit.folder, visit.viewer, number, visit.origin)}
 
 
 @router.get("/components/{number}/history")
 def get_history(visit: Reading, number: int) -> list[Answer]:
-    """Return the ranks of a component on the public leaderboards over time, newest first."""
+    """Return the past ranks of a component on the leaderboards, newest first."""
     with visit.folder.database.reading() as session:
         find_component(session, visit.viewer, number)
         rows = visit.request.app.state.histories.of_component(session, visit.viewer, number)
@@ -168,20 +171,20 @@ def get_history(visit: Reading, number: int) -> list[Answer]:
 
 @router.get("/components/{number}/file")
 def get_component_file(visit: Reading, number: int) -> FileResponse:
-    """Send the file of a component."""
+    """Return the file of a component."""
     return send_file(visit, number)
 
 
 @router.get("/tasks")
 def list_tasks(visit: Reading, state: Annotated[str, Query(max_length=20)] = "") -> list[Answer]:
-    """List the tasks that are visible to you, newest first."""
+    """List the tasks that you may see, newest first. `state` lists only tasks in this state, such as "running"."""
     with visit.folder.database.reading() as session:
         return plain_values(viewer_tasks(session, visit.viewer, state))
 
 
 @router.post("/tasks", status_code=201)
 def add_task(visit: Submitting, body: TaskBody) -> Answer:
-    """Submit a task."""
+    """Submit a new task."""
     settings = body.model_dump(exclude={"title", "visibility", "priority"})
     row = submit_task(visit, TaskRequest(settings, body.title, body.visibility, body.priority))
     return plain_values(describe_task(row, visit.viewer.name))
@@ -189,7 +192,7 @@ def add_task(visit: Submitting, body: TaskBody) -> Answer:
 
 @router.get("/tasks/{number}")
 def get_task(visit: Reading, number: int) -> Answer:
-    """Return a task with its finished runs."""
+    """Return a task with its finished runs and the effects of its defences."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
         owner = session.get_one(UserRow, row.owner_id).name
@@ -218,7 +221,7 @@ def cancel_task(visit: Submitting, number: int) -> Answer:
 
 @router.post("/tasks/{number}/retry")
 def retry_task(visit: Submitting, number: int) -> Answer:
-    """Queue a task of yours again if it failed or was cancelled."""
+    """Let a failed or cancelled task of yours run again. Finished runs are not repeated."""
     with visit.folder.database.writing() as session:
         row = retry(session, visit.viewer, number)
         note(session, visit.origin, "retried a task", str(number))
@@ -227,7 +230,7 @@ def retry_task(visit: Submitting, number: int) -> Answer:
 
 @router.get("/tasks/{number}/log", response_class=PlainTextResponse)
 def get_log(visit: Reading, number: int) -> PlainTextResponse:
-    """Send the end of a task's log."""
+    """Return the end of the log of a task."""
     with visit.folder.database.reading() as session:
         find_task(session, visit.viewer, number)
     return PlainTextResponse(read_log(visit.folder, number))
@@ -235,13 +238,13 @@ def get_log(visit: Reading, number: int) -> PlainTextResponse:
 
 @router.get("/tasks/{number}/export", response_class=StreamingResponse)
 def get_export(visit: Reading, number: int) -> StreamingResponse:
-    """Send a signed task as one file. `davylamp server verify FILE` checks it."""
+    """Return a finished task as a signed ZIP file, which `davylamp server verify FILE` checks."""
     return send_export(visit, number)
 
 
 @router.get("/cells")
 def list_cells(visit: Reading, component: int = 0) -> list[Answer]:
-    """List the finished runs that are visible to you, of one component or of all, newest first."""
+    """List the finished runs that you may see, newest first. `component` lists only the runs of this component."""
     with visit.folder.database.reading() as session:
         if component:
             find_component(session, visit.viewer, component)
@@ -251,7 +254,7 @@ def list_cells(visit: Reading, component: int = 0) -> list[Answer]:
 
 @router.get("/cells/{number}")
 def get_cell(visit: Reading, number: int) -> Answer:
-    """Return a run and the command that reproduces it, also as a configuration file for `davylamp evaluate`."""
+    """Return a run, the command that repeats the run, and the same settings as a file for `davylamp evaluate`."""
     with visit.folder.database.reading() as session:
         row = find_cell(session, visit.viewer, number)
     line, config = rerun_command(visit.folder, row)
@@ -260,7 +263,7 @@ def get_cell(visit: Reading, number: int) -> Answer:
 
 @router.get("/cells/{number}/file")
 def get_cell_file(visit: Reading, number: int) -> FileResponse:
-    """Send the record of a run, a Parquet file."""
+    """Return the results of a run on each image, as a Parquet file."""
     return send_cell(visit, number)
 
 
@@ -268,7 +271,7 @@ def get_cell_file(visit: Reading, number: int) -> FileResponse:
 def get_comparison(visit: Reading, first: int, second: int) -> list[Answer]:
     """Compare two components of the same kind.
 
-    The result lists pairs of runs that differ in nothing else, with the difference of their rates.
+    The result lists pairs of runs that differ only in the component, with the difference of their fooling rates.
     """
     with visit.folder.database.reading() as session:
         pair = [find_component(session, visit.viewer, number) for number in (first, second)]
@@ -277,10 +280,10 @@ def get_comparison(visit: Reading, first: int, second: int) -> list[Answer]:
 
 @router.get("/leaderboards/{kind}")
 def get_board(visit: Reading, kind: BoardKind, asked: Asked) -> Answer:
-    """Return a leaderboard: scores (mean response or ability) and ranks with intervals, and the runs behind each score.
+    """Return a leaderboard, with the score and the rank of each row, their intervals, and the runs that were used.
 
-    A leaderboard of defences also has their effects: CAV, CCV, COS, CRR and CSR of each defended model, on clean images
-    and under each attack.
+    The score is the mean response or the ability. A leaderboard of defences also contains the metrics CAV, CCV, COS,
+    CRR and CSR of each defended model, on clean images and under each attack.
     """
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     about = {"reason": board.reason, "notes": board.notes, "cells": board.cells, "data": board.data, "made": board.made}
@@ -293,14 +296,14 @@ def get_board(visit: Reading, kind: BoardKind, asked: Asked) -> Answer:
 
 @router.get("/evaluations")
 def get_evaluations(visit: Reading, sort: AskedSort = "newest") -> list[Answer]:
-    """List the finished tasks that are visible to you, with their overall scores."""
+    """List the finished tasks that you may see, with their mean accuracy under attack."""
     with visit.folder.database.reading() as session:
         return plain_values(list_evaluations(session, visit.viewer, sort))
 
 
 @router.get("/users")
 def list_users(visit: Administering) -> list[Answer]:
-    """List all users (admins only)."""
+    """List all users. Only for admins."""
     with visit.folder.database.reading() as session:
         rows = session.scalars(select(UserRow).order_by(UserRow.name)).all()
     return [{"name": row.name, "role": row.role, "active": row.active, "created": row.created} for row in rows]
@@ -308,7 +311,7 @@ def list_users(visit: Administering) -> list[Answer]:
 
 @router.post("/users", status_code=201)
 def post_user(visit: Administering, body: UserBody) -> Answer:
-    """Add a user. The response contains the password, which is shown only once."""
+    """Create a user account. The response contains a random password, which is not shown again. Only for admins."""
     password = generate_password()
     with visit.folder.database.writing() as session:
         add_user(session, visit.folder.hasher, body.name, password, body.role)
@@ -318,7 +321,7 @@ def post_user(visit: Administering, body: UserBody) -> Answer:
 
 @router.patch("/users/{name}")
 def patch_user(visit: Administering, name: str, change: UserChange) -> Answer:
-    """Block or unblock a user."""
+    """Block or unblock a user. Only for admins."""
     with visit.folder.database.writing() as session:
         user = find_other(session, visit, name)
         set_active(session, user, active=change.active)
@@ -328,7 +331,7 @@ def patch_user(visit: Administering, name: str, change: UserChange) -> Answer:
 
 @router.get("/audit")
 def list_audit(visit: Administering) -> list[Answer]:
-    """Return the end of the audit log (admins only)."""
+    """Return the newest entries of the audit log. Only for admins."""
     with visit.folder.database.reading() as session:
         rows = session.scalars(select(AuditRow).order_by(AuditRow.id.desc()).limit(_SHOWN)).all()
     names = ("time", "who", "address", "action", "about")
@@ -336,7 +339,7 @@ def list_audit(visit: Administering) -> list[Answer]:
 
 
 def describe_component(row: ComponentRow, creator: str) -> Answer:
-    """Return the JSON description of a component."""
+    """Return the description of a component as JSON types. `creator` is the name of its owner."""
     names = ("id", "kind", "name", "version", "licence", "visibility", "description", "form", "entry", "file_name")
     about = {name: getattr(row, name) for name in (*names, "state", "created", "changed")}
     return plain_values({**about, "creator": creator, "sha256": row.blob})

@@ -1,4 +1,4 @@
-"""Web application: pages and JSON interface of one server folder, error messages, and request limits."""
+"""The web application of a server: web pages, JSON interface, error messages and limits on requests."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -30,7 +30,7 @@ _STATUS = ((NotFoundError, 404), (NoToken, 401), (ForbiddenError, 403), (TooMany
 
 
 def make_pages(folder: ServerFolder) -> FastAPI:
-    """Build the application without request limits."""
+    """Build the FastAPI application with all pages and the JSON interface, but without limits on requests."""
     about = "A server for adversarial robustness: components, tasks, leaderboards."
     made = FastAPI(
         title="davylamp",
@@ -60,19 +60,19 @@ def make_pages(folder: ServerFolder) -> FastAPI:
 
 
 def make_application(folder: ServerFolder, *, host: str = "127.0.0.1", names: Iterable[str] = ()) -> Application:
-    """Build the application with request limits.
+    """Build the application that Uvicorn serves, with limits on host names and on the size of uploads.
 
     Args:
-        folder: server folder.
-        host: address at which the application is served.
-        names: additional host names that requests may use, as set by a proxy.
+        folder: folder of the server.
+        host: address at which the server listens.
+        names: additional host names that requests may use, such as the name of a proxy.
     """
     largest = (folder.settings.largest << 20) + (1 << 20)  # includes the other form fields
     return Protected(make_pages(folder), AllowedHosts(host, names), largest, partial(_uploader, folder))
 
 
 def _uploader(folder: ServerFolder, scope: Scope) -> str:
-    """Return the name of the user who may upload a file with this request, or "" if uploads are not allowed."""
+    """Return the name of the user who sent a request, if this request may upload a file; otherwise ""."""
     if scope["path"] not in ("/components/new", "/api/v1/components"):
         return ""
     request = Request({**scope, "app": None})
@@ -112,14 +112,12 @@ def _add_files(made: FastAPI) -> None:
 
 
 def _explain(request: Request, error: Exception) -> Response:
-    """Turn a DavylampError into a response: its message without the server's paths, and a suitable status."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
     place = str(request.app.state.folder.path)
     return _answer(request, status, str(error).replace(f"{place}/", "").replace(place, "the server's folder"))
 
 
 def _explain_form(request: Request, error: Exception) -> Response:
-    """Turn a missing or invalid form field into a response with the field's name and the expected value."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first.get("loc", ())[1:])
@@ -132,14 +130,14 @@ def _explain_status(request: Request, error: Exception) -> Response:
 
 
 def _explain_text(request: Request, _: Exception) -> Response:
-    """Respond to a text that the database cannot store (NUL, unpaired surrogates). Nothing was stored."""
     return _answer(
-        request, 400, "expected texts without NUL and unpaired surrogates, and numbers that the database can store"
+        request,
+        400,
+        "the database cannot store a value: a text has a NUL or an unpaired surrogate, or a number is too large",
     )
 
 
 def _explain_clash(request: Request, _: Exception) -> Response:
-    """Respond to a conflict with a simultaneous request. This request stored nothing."""
     return _answer(request, 409, "a simultaneous request made the same change; try again")
 
 

@@ -1,4 +1,4 @@
-"""Result pages: leaderboards, runs with the command to repeat them, and comparisons of two components."""
+"""Web pages with results: leaderboards, runs, and comparisons of two components."""
 
 import calendar
 import itertools
@@ -31,24 +31,24 @@ _PARTS = ("model_id", "attack_id", "defence_id", "data_id")
 
 
 class FilterForm(NamedTuple):
-    """Filter fields of a form. "" for no filter."""
+    """Form fields that filter the runs of a leaderboard. "" in a field means no filter."""
 
     data: Annotated[str, Query(max_length=20, description="number of a data set")] = ""
     norm: Annotated[str, Query(max_length=20)] = ""
     epsilon: Annotated[str, Query(max_length=40, description="radius, such as 8/255")] = ""
     targeted: Annotated[str, Query(max_length=3, description="yes or no")] = ""
     knowledge: Annotated[str, Query(max_length=40, description=", ".join(KNOWLEDGE))] = ""
-    creator: Annotated[str, Query(max_length=64, description="user name of the creator")] = ""
+    creator: Annotated[str, Query(max_length=64, description="user name of the component's owner")] = ""
     since: Annotated[str, Query(max_length=10, description="first day, YYYY-MM-DD")] = ""
     worst_case: Annotated[str, Query(max_length=3, description="yes: only worst cases of several attacks")] = ""
     method: Annotated[Method, Query(description="score: mean (mean response) or irt (ability)")] = "mean"
 
     @property
     def filters(self) -> Filters:
-        """Parse the filters.
+        """The form fields converted to `Filters`.
 
         Raises:
-            InvalidInput: If a filter is invalid.
+            InvalidInput: If a field is invalid.
         """
         from ...adapters.parameters import parse_number
 
@@ -64,7 +64,7 @@ Asked = Annotated[FilterForm, Depends()]
 
 
 def show_board(visit: RequestContext, kind: BoardKind, asked: FilterForm) -> HTMLResponse:
-    """Render a leaderboard and its runs."""
+    """Render the page with a leaderboard and the runs that pass the filters."""
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     with visit.folder.database.reading() as session:
         chosen = chosen_cells(visit.viewer, kind, asked.filters._replace(data=board.data))
@@ -82,13 +82,13 @@ def show_board(visit: RequestContext, kind: BoardKind, asked: FilterForm) -> HTM
 
 @router.get("/")
 def boards(visit: Page, asked: Asked, kind: BoardKind = "models") -> HTMLResponse:
-    """Show the leaderboards."""
+    """Show a leaderboard of models, attacks or defences. This is the first page of the server."""
     return show_board(visit, kind, asked)
 
 
 @router.get("/cells")
 def cells(visit: Page, component: int = 0) -> HTMLResponse:
-    """Show the finished runs, of one component or of all."""
+    """Show the finished runs, newest first. `component` shows only the runs of this component."""
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, component) if component else None
         rows = session.scalars(of_component(visit.viewer, component).limit(_SHOWN)).all()
@@ -98,11 +98,11 @@ def cells(visit: Page, component: int = 0) -> HTMLResponse:
 
 @router.get("/behind")
 def runs_behind_score(visit: Page, asked: Asked, kind: BoardKind = "models", subject: str = "") -> HTMLResponse:
-    """Show the runs behind a subject's score on a leaderboard."""
+    """Show the runs from which the score of one row of a leaderboard was computed. `subject` is the row's name."""
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     numbers = next((row.cells for row in board.rows if row.name == subject), None)
     if numbers is None:
-        raise NotFoundError(f"expected a subject of the leaderboard, got {subject[:100]!r}")
+        raise NotFoundError(f"the leaderboard has no row {subject[:100]!r}")
     with visit.folder.database.reading() as session:
         rows = session.scalars(cells_for(visit.viewer).where(CellRow.id.in_(numbers)).order_by(CellRow.id)).all()
     about = f" behind the score of {subject}"
@@ -111,7 +111,7 @@ def runs_behind_score(visit: Page, asked: Asked, kind: BoardKind = "models", sub
 
 @router.get("/cells/{number}")
 def cell(visit: Page, number: int) -> HTMLResponse:
-    """Show one run: numbers, components, and how to repeat it."""
+    """Show one run with its results, its components, and the command that repeats the run."""
     with visit.folder.database.reading() as session:
         row = find_cell(session, visit.viewer, number)
         numbers = [each for each in (row.model_id, row.defence_id, *row.attack_ids, row.data_id) if each]
@@ -122,12 +122,12 @@ def cell(visit: Page, number: int) -> HTMLResponse:
 
 @router.get("/cells/{number}/file")
 def cell_file(visit: Page, number: int) -> FileResponse:
-    """Send the record of a run, a Parquet file."""
+    """Return the results of a run on each image, as a Parquet file."""
     return send_cell(visit, number)
 
 
 def send_cell(visit: RequestContext, number: int) -> FileResponse:
-    """Send the record of a run that the user may see."""
+    """Build the response with the file of a run, which contains the results on each image."""
     with visit.folder.database.reading() as session:
         row = find_cell(session, visit.viewer, number)
     path = visit.folder.task(row.task_id) / "results" / "cells" / row.file
@@ -138,7 +138,7 @@ def send_cell(visit: RequestContext, number: int) -> FileResponse:
 
 @router.get("/compare")
 def compare(visit: Page, first: int = 0, second: int = 0) -> HTMLResponse:
-    """Compare two components of the same kind, by runs that are equal except for the component."""
+    """Show a comparison of two components of the same kind, by pairs of runs that differ only in the component."""
     with visit.folder.database.reading() as session:
         components = session.scalars(components_for(visit.viewer).order_by(ComponentRow.kind, ComponentRow.name)).all()
         pair = [find_component(session, visit.viewer, each) for each in (first, second) if each]
@@ -147,10 +147,10 @@ def compare(visit: Page, first: int = 0, second: int = 0) -> HTMLResponse:
 
 
 def find_cell(session: Session, viewer: Viewer, number: int) -> CellRow:
-    """Return a run that the viewer may see.
+    """Return the run with a given number.
 
     Raises:
-        NotFoundError: If there is no such run.
+        NotFoundError: If the run does not exist, or if the viewer may not see the run.
     """
     row = session.scalar(cells_for(viewer).where(CellRow.id == (number if 0 < number < 2**31 else -1)))
     if row is None:
@@ -159,7 +159,7 @@ def find_cell(session: Session, viewer: Viewer, number: int) -> CellRow:
 
 
 def of_component(viewer: Viewer, component: int) -> Any:
-    """Return a query for the runs of a component, newest first. 0 selects the runs of all components."""
+    """Return a query for the runs of a component that a viewer may see, newest first. 0 stands for all components."""
     chosen = cells_for(viewer).order_by(CellRow.id.desc())
     if not component:
         return chosen
@@ -167,9 +167,11 @@ def of_component(viewer: Viewer, component: int) -> Any:
 
 
 def describe_cell(row: CellRow) -> dict[str, Any]:
-    """Describe a run for tables and responses, including its fooling rate with a Clopper-Pearson interval.
+    """Return the description of a run for web pages and the JSON interface.
 
-    `fooled` is an integer. For randomised models it is a sum of rates over samples.
+    The keys are columns of `CellRow`, "worst_case" (whether the run combines several attacks), and the fooling rate
+    "share" with the bounds "low" and "high" of its Clopper-Pearson interval. For a randomised model, "fooled" is a sum
+    of rates over samples, which may be fractional.
     """
     low, high = proportion_interval(row.fooled, row.attacked)
     names = ("id", "task_id", "key", "state", "reason", "model", "attack", "norm", "epsilon", "targeted", "knowledge")
@@ -183,18 +185,23 @@ def describe_cell(row: CellRow) -> dict[str, Any]:
 
 
 def component_names(session: Session, viewer: Viewer) -> dict[int, str]:
-    """Return display names ("creator/name version") of the components that a viewer may see, by id."""
+    """Return the names "OWNER/NAME VERSION" of the components that a viewer may see, by component number."""
     creators = {row.id: row.name for row in session.scalars(select(UserRow))}
     rows = session.scalars(components_for(viewer)).all()
     return {row.id: f"{creators[row.creator_id]}/{row.name} {row.version}" for row in rows}
 
 
 def compare_cells(session: Session, viewer: Viewer, first: ComponentRow, second: ComponentRow) -> list[dict[str, Any]]:
-    """Return pairs of runs that differ only in the component, with the difference of their fooling rates.
+    """Compare two components by all pairs of runs that differ only in the component.
 
-    Two attacks have different parameters, so each setting of one is compared with each setting of the other. The
-    interval of the difference is Newcombe's, from the Clopper-Pearson intervals of both. It assumes independent images,
-    so it is wider than necessary if the images are the same.
+    Attacks have different parameters. Each run of one attack is therefore compared with each run of the other attack,
+    whatever their parameters are.
+
+    Returns:
+        A dictionary for each pair: descriptions of the runs ("first", "second"), the difference of their fooling rates
+        ("difference"), and the bounds of its interval ("low", "high"). The interval is Newcombe's, from the
+        Clopper-Pearson intervals of the two rates. It assumes independent images, so it is wider than necessary if the
+        images are the same.
     """
     if first.kind != second.kind:
         names = f"{first.kind} {first.name} and {second.kind} {second.name}"
@@ -209,7 +216,11 @@ def compare_cells(session: Session, viewer: Viewer, first: ComponentRow, second:
 
 
 def _by_rest(session: Session, viewer: Viewer, component: ComponentRow) -> dict[Any, dict[str, CellRow]]:
-    """Group the finished runs of a component by all other properties. In each group, the newest run counts."""
+    """Group the finished runs of a component by all settings except the component.
+
+    Returns:
+        The runs of each group, by key of the run. If several runs have the same key, the newest run is used.
+    """
     column = f"{component.kind}_id"
     mine = cells_for(viewer).where(getattr(CellRow, column) == component.id, CellRow.state == "done")
     names = {*_PARTS, "norm", "epsilon", "targeted", "images", "seed", "parameters", "terms"} - {column}

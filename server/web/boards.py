@@ -1,4 +1,4 @@
-"""Leaderboards: visible runs ranked by `davylamp.scoring`, recomputed when results or permissions change."""
+"""Leaderboards of models, attacks and defences, computed with `davylamp.scoring` from the runs that a user may see."""
 
 import contextlib
 import threading
@@ -36,19 +36,19 @@ _FITTING = "the item response model is being fitted; load this page again in a m
 
 
 class Filters(NamedTuple):
-    """Filters on runs. "" and 0 mean any.
+    """Which runs a leaderboard uses, and how it scores them. A field that is "" or 0 does not restrict the runs.
 
     Args:
-        data: id of a data set.
-        norm: norm, such as "linf".
-        epsilon: radius.
-        targeted: "yes" or "no".
-        knowledge: "white-box", "black-box", "score", "decision" or "transfer".
-        creator: user name of the subject's creator.
-        since: Unix timestamp.
-        worst_case: "yes" for worst cases of several attacks only. Otherwise they are excluded, because each of their
-            attacks was run only on images that the previous attacks did not fool.
-        method: "mean" for the mean response, or "irt" for the ability in an item response model.
+        data: number of the data's component.
+        norm: norm of the threat model, such as "linf".
+        epsilon: radius of the threat model.
+        targeted: "yes" for targeted attacks only, or "no" for untargeted attacks only.
+        knowledge: attacker knowledge: "white-box", "black-box", "score", "decision" or "transfer".
+        creator: name of the user to whom the ranked components belong.
+        since: earliest time at which a run was recorded, as a Unix timestamp.
+        worst_case: "yes" for worst-case runs only. Other values exclude worst-case runs. In a worst-case run, each
+            attack runs only on images that no earlier attack fooled, so its results are not comparable.
+        method: "mean" to score by the mean response, or "irt" to score by the ability in an item response model.
     """
 
     data: int = 0
@@ -63,10 +63,20 @@ class Filters(NamedTuple):
 
 
 class BoardRow(NamedTuple):
-    """Row of a leaderboard: component, score (mean response or ability) and rank with 95 % intervals, ids of its runs.
+    """Row of a leaderboard.
 
-    `group` has the subject's tie group letters. Subjects that share a letter do not differ significantly, corrected for
-    all pairs.
+    Args:
+        name: name of the ranked model, attack or defence.
+        component: number of the component. None for models without a defence on a leaderboard of defences.
+        rank: rank, from 1.
+        rank_low: best rank in the 95 % interval.
+        rank_high: worst rank in the 95 % interval.
+        score: mean response or ability.
+        low: lower bound of the 95 % interval of the score.
+        high: upper bound of the 95 % interval of the score.
+        cells: numbers of the runs from which the score was computed.
+        group: tie group, as letters. Rows that share a letter do not differ significantly, with a correction for all
+            pairs of rows.
     """
 
     name: str
@@ -83,16 +93,16 @@ class BoardRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Board:
-    """Leaderboard.
+    """A leaderboard.
 
     Args:
-        rows: subjects, best first. Empty if there is no ranking.
-        reason: reason why there is no ranking.
-        notes: notes of the ranking.
-        cells: number of runs that count.
-        data: id of the data set.
-        made: time of the computation, Unix timestamp.
-        tasks: ids of the tasks whose runs count.
+        rows: the ranked rows, the best first. Empty if no ranking is possible.
+        reason: reason why no ranking is possible; "" if there is a ranking.
+        notes: notes on the ranking.
+        cells: number of runs that were used.
+        data: number of the data's component.
+        made: time at which the leaderboard was computed, as a Unix timestamp.
+        tasks: numbers of the tasks whose runs were used.
         score: name of the scores, "mean" or "ability".
     """
 
@@ -107,13 +117,14 @@ class Board:
 
 
 class Boards:
-    """Computes and caches leaderboards. During recomputation, an older version for the same permissions is shown.
+    """Computes leaderboards, and caches them for all users with the same permissions.
 
-    An item response model takes up to minutes, so it is fitted in the background, one at a time.
+    If results have changed, a leaderboard is computed again in the background, and the older leaderboard is shown in
+    the meantime. Item response models are always fitted in the background, because a fit can take minutes.
 
     Args:
-        folder: server folder.
-        made: called with each computed leaderboard.
+        folder: folder of the server.
+        made: function that is called with each computed leaderboard, its viewer, its kind and its filters.
     """
 
     def __init__(self, folder: ServerFolder, made: Callable[[Viewer, BoardKind, Filters, Board], object]):
@@ -125,7 +136,9 @@ class Boards:
         self._busy: set[Any] = set()
 
     def show(self, viewer: Viewer, kind: BoardKind, filters: Filters) -> Board:
-        """Return the leaderboard for a viewer.
+        """Return a leaderboard from the runs that a viewer may see.
+
+        If an item response model has to be fitted first, a leaderboard without rows is returned, with a reason.
 
         Raises:
             InvalidInput: If a filter is invalid.
@@ -191,7 +204,7 @@ class Boards:
             return Board(reason=str(error), cells=len(cells), data=data)
         notes = (f"{ranking.label} over {len(responses.items)} items", *responses.notes, *ranking.notes)
         if odd:
-            line = f"omitted, because they overlap too little with the others: {', '.join(odd[:5])}"
+            line = f"omitted, because they have too few results in common with the other rows: {', '.join(odd[:5])}"
             notes = (*notes, line + (f" and {len(odd) - 5} more" if len(odd) > 5 else ""))
         tasks = tuple(sorted({row.task_id for row in cells.values()}))
         behind = _cells_behind(results, kind, cells)
@@ -199,7 +212,7 @@ class Boards:
         return Board(rows, "", notes, len(cells), data, tasks=tasks, score=ranking.score_name)
 
     def _results(self, cells: Mapping[str, CellRow], states: Mapping[int, tuple[int, int]]) -> pd.DataFrame | None:
-        """Return the outcomes of runs, read from their tasks, or None if none can be read."""
+        """Return the results of runs on each image, as a data frame; None if the results of no run can be read."""
         keys: dict[int, list[str]] = {}
         for key, row in cells.items():
             keys.setdefault(row.task_id, []).append(key)
@@ -209,7 +222,7 @@ class Boards:
         return None if results.empty else results.loc[~results[["cell", "image"]].duplicated()]
 
     def _frame(self, task: int, state: tuple[int, int]) -> pd.DataFrame:
-        """Return the outcomes of a task's runs. They are read again after they change."""
+        """Return the results of all runs of a task. The data frame is cached until `state` changes."""
         key = (task, *state)
         if key not in self._frames:
             try:
@@ -224,9 +237,10 @@ class Boards:
 
 
 def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[CellRow]:
-    """Return a query for the finished runs that a viewer may see and that pass the filters.
+    """Return a query for the finished runs that a leaderboard uses.
 
-    Runs on defended models do not count for attacks. On leaderboards of models, MODEL+DEFENCE is a separate model.
+    A leaderboard of attacks uses only runs on undefended models. On a leaderboard of models, a defended model
+    MODEL+DEFENCE is a model of its own.
     """
     chosen = cells_for(viewer).where(CellRow.state == "done")
     chosen = chosen.where(
@@ -251,7 +265,7 @@ def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[Ce
 
 
 def is_near(epsilon: float | None, asked: float) -> bool:
-    """Return whether two radii are equal except for rounding."""
+    """Return whether the radius of a run equals a requested radius, except for rounding. False if it is None."""
     return epsilon is not None and abs(epsilon - asked) <= asked * _CLOSE
 
 
@@ -260,7 +274,7 @@ def _by_threat(chosen: Select[CellRow], filters: Filters) -> Select[CellRow]:
         chosen = chosen.where(CellRow.targeted.is_(_is_yes(filters.targeted)))
     if filters.knowledge:
         if filters.knowledge not in KNOWLEDGE:
-            raise InvalidInput(f"expected knowledge {', '.join(KNOWLEDGE)}, got {filters.knowledge[:40]!r}")
+            raise InvalidInput(f"expected knowledge as one of {', '.join(KNOWLEDGE)}, got {filters.knowledge[:40]!r}")
         chosen = chosen.where(CellRow.knowledge.in_(KNOWLEDGE[filters.knowledge]))
     return chosen
 
@@ -272,9 +286,11 @@ def _is_yes(text: str) -> bool:
 
 
 def count_fooled(session: Session, viewer: Viewer, component: int) -> list[tuple[float, float]]:
-    """Return the times at which a component's runs were finished, with the fooling rate of all runs until then.
+    """Return the course of a component's fooling rate over time.
 
-    A run that later tasks reuse counts once.
+    Returns:
+        For each run, the time at which it was recorded (Unix timestamp) and the fooling rate over all runs until then.
+        A run that later tasks reused is used once.
     """
     mine = (CellRow.model_id == component) | (CellRow.attack_id == component) | (CellRow.defence_id == component)
     counted = (mine, CellRow.state == "done", CellRow.attack_id.is_not(None))
@@ -291,13 +307,15 @@ def count_fooled(session: Session, viewer: Viewer, component: int) -> list[tuple
 
 
 def _states_of(session: Session, tasks: Collection[int]) -> dict[int, tuple[int, int]]:
-    """Return a value for each task that changes with its runs: their number, and the newest id."""
+    """Return a value for each task that changes when the task gets further runs, by number of the task.
+
+    The value consists of the number of runs and the number of the newest run.
+    """
     counted = select(CellRow.task_id, func.count(CellRow.id), func.max(CellRow.id)).group_by(CellRow.task_id)
     return {task: (count, newest) for task, count, newest in session.execute(counted) if task in tasks}
 
 
 def _cells_behind(results: pd.DataFrame, kind: BoardKind, cells: Mapping[str, CellRow]) -> dict[str, list[CellRow]]:
-    """Return the runs behind each subject's score, by name of the subject."""
     names = subjects_of(results, _SUBJECTS[kind])
     pairs = pd.DataFrame({"name": names, "cell": results.loc[names.index, "cell"]}).drop_duplicates()
     behind: dict[str, list[CellRow]] = {}

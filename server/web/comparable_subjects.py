@@ -1,4 +1,8 @@
-"""Selects leaderboard subjects with enough common results, so that an unusual submission cannot empty a leaderboard."""
+"""Selects the models, attacks or defences (subjects) of a leaderboard that have enough results in common.
+
+A ranking uses only the items on which all subjects have results. Without the selection, a single subject with unusual
+items could leave no common items.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
@@ -10,17 +14,19 @@ UNDEFENDED = "none"  # baseline among defences
 
 
 def choose_comparable(met: Mapping[str, Collection[Hashable]], always: Collection[str] = ()) -> set[str]:
-    """Choose the subjects to rank, so that they have as many results on common items as possible.
+    """Choose the subjects of a leaderboard so that the number of results on common items is as large as possible.
 
-    Starting with all subjects, the subject with the smallest overlap is removed repeatedly. The result is the set with
-    the most results (subjects x common items). If sets are tied, the larger one is chosen.
+    The search starts with all subjects. In each step, it removes the subject that shares the fewest results with the
+    other subjects. Of all sets of subjects in this search, the set with the largest product of subjects and common
+    items is returned. If two sets are equal in this number, the set with more subjects is returned.
 
     Args:
-        met: items with results, by subject.
-        always: at most one subject that is never removed, so that all common items are its items.
+        met: items on which a subject has results, by name of the subject.
+        always: name of a subject that is never removed. Empty if every subject may be removed.
 
     Returns:
-        At least two subjects with common items. If no two subjects have common items, all subjects.
+        Names of at least two subjects with common items. If no two subjects have common items, the names of all
+        subjects.
     """
     kept = {name: set(each) for name, each in met.items()}
     for name in kept.keys() & set(always):
@@ -36,7 +42,11 @@ def choose_comparable(met: Mapping[str, Collection[Hashable]], always: Collectio
 
 
 def comparable_cells(kind: str, rows: Iterable[CellRow]) -> tuple[list[CellRow], list[str]]:
-    """Return the runs of the subjects to rank, and the display names of the omitted subjects."""
+    """Select the runs of comparable subjects for a leaderboard.
+
+    Returns:
+        The runs of the chosen subjects. Then the display names of the omitted subjects.
+    """
     by_subject: dict[str, list[CellRow]] = {}
     rows = list(rows)
     for row in rows:
@@ -50,7 +60,6 @@ def comparable_cells(kind: str, rows: Iterable[CellRow]) -> tuple[list[CellRow],
 
 
 def _shared(items: set[Hashable], counts: "Counter[Hashable]") -> int:
-    """Count the results of other subjects on a subject's items."""
     return sum(counts[item] - 1 for item in items)
 
 
@@ -69,7 +78,7 @@ def _subject(kind: str, row: CellRow) -> str:
 
 
 def _label(kind: str, row: CellRow, bases: Mapping[int, str]) -> str:
-    """Return the display name of a subject. The name of a defence is its suffix in the model's name."""
+    """Return the display name of the subject of a run. The name of a defence is its part of the model's name."""
     if kind == "attacks":
         radius = "" if row.epsilon is None else f" {format_radius(row.norm, row.epsilon)}"
         return f"{row.attack} {row.norm}{radius}{' targeted' if row.targeted else ''}"

@@ -1,4 +1,4 @@
-"""Component pages: list, card with results, upload form, and the creator's actions."""
+"""Web pages for components: list, page of one component, upload form, and changes by the owner."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, BinaryIO
@@ -34,7 +34,7 @@ _SHOWN = 500
 
 @router.get("")
 def components(visit: Page, kind: Kind | None = None) -> HTMLResponse:
-    """Show the visible components."""
+    """Show the components that the user may see. `kind` shows only components of this kind."""
     with visit.folder.database.reading() as session:
         chosen = components_for(visit.viewer).where(ComponentRow.state != "archived")
         chosen = chosen.where(ComponentRow.kind == kind) if kind else chosen
@@ -63,7 +63,7 @@ def add_component(  # noqa: PLR0913, PLR0917 - a field each
     visibility: Annotated[str, Form()] = "private",
     file: Annotated[UploadFile | None, File()] = None,
 ) -> Response:
-    """Add a component."""
+    """Add the component that a user sent with the form."""
     card = ComponentCard(name.strip(), version.strip(), licence.strip(), description, visibility)
     row = register_upload(visit, card, ComponentRequest(kind, form, entry.strip()), file)
     return redirect(f"/components/{row.id}")
@@ -71,7 +71,7 @@ def add_component(  # noqa: PLR0913, PLR0917 - a field each
 
 @router.get("/{number}")
 def component(visit: Page, number: int) -> HTMLResponse:
-    """Show a component's card, results and history."""
+    """Show the page of a component: description, results and past ranks."""
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, number)
         creator = session.get_one(UserRow, row.creator_id).name
@@ -86,7 +86,7 @@ def component(visit: Page, number: int) -> HTMLResponse:
 
 @router.get("/{number}/file")
 def component_file(visit: Page, number: int) -> FileResponse:
-    """Send a component's file as a download."""
+    """Return the file of a component as a download."""
     return send_file(visit, number)
 
 
@@ -98,7 +98,7 @@ def change(
     description: Annotated[str, Form()] = "",
     visibility: Annotated[str, Form()] = "private",
 ) -> Response:
-    """Change description and visibility of a component."""
+    """Change licence, description and visibility of a component."""
     changes = {"licence": licence, "description": description, "visibility": visibility}
     with visit.folder.database.writing() as session:
         row = change_card(session, visit.viewer, number, changes)
@@ -108,7 +108,7 @@ def change(
 
 @router.post("/{number}/withdraw")
 def withdraw_one(visit: Sent, number: int, back: Annotated[bool, Form()] = False) -> Response:
-    """Withdraw a component from new tasks, or restore it."""
+    """Withdraw a component, so that new tasks cannot use the component. `back` undoes the withdrawal."""
     with visit.folder.database.writing() as session:
         withdraw(session, visit.viewer, number, back=back)
         note(session, visit.origin, "put back a component" if back else "withdrew a component", str(number))
@@ -117,7 +117,7 @@ def withdraw_one(visit: Sent, number: int, back: Annotated[bool, Form()] = False
 
 @router.post("/{number}/delete")
 def delete_one(visit: Sent, number: int) -> Response:
-    """Delete a component, or archive it if a task refers to it."""
+    """Delete a component. If a task uses the component, it is archived instead."""
     with visit.folder.database.writing() as session:
         delete(session, visit.folder, visit.viewer, number, visit.origin)
     return redirect("/components")
@@ -126,7 +126,10 @@ def delete_one(visit: Sent, number: int) -> Response:
 def register_upload(
     visit: RequestContext, card: ComponentCard, wish: ComponentRequest, file: UploadFile | None
 ) -> ComponentRow:
-    """Register a component with the file of a form. If it is refused, the file is deleted."""
+    """Register the component that a user sent with a form, and return its database row.
+
+    If the component is refused, the uploaded file is deleted.
+    """
     check_signed_in(visit)
     folder = visit.folder
     upload = _take(folder, file) if file is not None and file.filename else None
@@ -143,11 +146,11 @@ def register_upload(
 
 
 def send_file(visit: RequestContext, number: int) -> FileResponse:
-    """Send the file of a component that the user may see."""
+    """Build the response with the file of a component."""
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, number)
     if row.blob is None:
-        raise NotFoundError(f"expected a component with a file, got {row.name}: it is a name")
+        raise NotFoundError(f"the component {row.name} has no file, because it is given as a name or an address")
     path = blob_path(visit.folder.blobs, row.blob)
     return FileResponse(
         path, media_type="application/octet-stream", filename=f"{row.name}-{row.version}-{row.file_name}"

@@ -1,4 +1,4 @@
-"""Page of finished tasks with their overall scores, and effects of their defences."""
+"""The web page with finished tasks and their mean accuracy under attack, and the effects of defences."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, get_args
@@ -25,17 +25,18 @@ _SHOWN, _EFFECTS_SHOWN = 200, 300
 
 @router.get("/evaluations")
 def evaluations(visit: Page, sort: AskedSort = "newest") -> HTMLResponse:
-    """Show the finished tasks with their overall scores."""
+    """Show the finished tasks with their mean accuracy under attack."""
     with visit.folder.database.reading() as session:
         rows = list_evaluations(session, visit.viewer, sort)
     return render(visit, "evaluations.html", rows=rows, shown=_SHOWN, sort=sort, sorts=SORTS, kinds=BOARDS)
 
 
 def list_evaluations(session: Session, viewer: Viewer, sort: Sort) -> list[dict[str, Any]]:
-    """Return the finished tasks that a viewer may see, at most 200, in the columns of HikDeep-Sec's leaderboard.
+    """Return descriptions of at most 200 finished tasks that a viewer may see.
 
-    `score` is the mean accuracy under attack (see `TaskSummary`), with the bounds `score_low` and `score_high`. All are
-    None if unknown.
+    The keys follow the columns of the leaderboard of HikDeep-Sec (Zhang et al. 2023). "score" is the mean accuracy
+    under attack (see `TaskSummary`), with the bounds "score_low" and "score_high" of its interval. These three are None
+    if unknown.
     """
     is_unknown = TaskRow.score.is_(None)
     orders: dict[Sort, Sequence[Any]] = {
@@ -62,9 +63,13 @@ def list_evaluations(session: Session, viewer: Viewer, sort: Sort) -> list[dict[
 
 
 def board_effects(session: Session, viewer: Viewer, filters: Filters) -> list[dict[str, Any]]:
-    """Return the effects of defences for a leaderboard, newest first: rows of `TaskSummary.effects` with "task".
+    """Return the effects of defences in finished tasks, newest task first, for a leaderboard of defences.
 
-    Rows on clean images are included if another row of the same defence passes the filters.
+    An effect on clean images is included if an effect of the same model, defence and data under attack passes the
+    filters.
+
+    Returns:
+        Dictionaries as in `TaskSummary.effects`, with the number of the task as "task".
     """
     chosen = tasks_for(viewer).where(TaskRow.state == "done", TaskRow.effects.is_not(None))
     if filters.since:
@@ -87,7 +92,7 @@ def board_effects(session: Session, viewer: Viewer, filters: Filters) -> list[di
 
 
 def effects_names(session: Session, viewer: Viewer, rows: Iterable[dict[str, Any]]) -> dict[int, str]:
-    """Return display names of the models and defences in `rows`, by id."""
+    """Return the names "NAME VERSION" of the models and defences in effects of defences, by component number."""
     numbers = {row[name] for row in rows for name in ("model", "defence")}
     parts = [find_component(session, viewer, number) for number in numbers]
     return {part.id: f"{part.name} {part.version}" for part in parts}

@@ -1,4 +1,4 @@
-"""Records the ranks of components when a data set's public leaderboard changes."""
+"""Records the ranks of components on the public leaderboards, so that pages can show past ranks."""
 
 import contextlib
 import threading
@@ -20,13 +20,20 @@ _EVERY_SECONDS = 60.0
 
 
 class Histories:
-    """Records and returns past ranks, which are based on public results only."""
+    """Records and returns past ranks of components. Ranks are computed from public results only.
+
+    Args:
+        folder: folder of the server.
+    """
 
     def __init__(self, folder: ServerFolder):
         self.folder = folder
 
     def note_board(self, viewer: Viewer, kind: BoardKind, filters: Filters, board: Board) -> None:
-        """Record changed ranks of a public leaderboard without filters."""
+        """Record the ranks on a leaderboard that differ from the last recorded ranks.
+
+        Leaderboards with filters, and leaderboards that contain private results, are ignored.
+        """
         if viewer.is_admin or filters._replace(data=0) != Filters() or not board.rows:
             return
         with self.folder.database.writing() as session:
@@ -49,7 +56,7 @@ class Histories:
                 session.add(HistoryRow(subjects=len(board.rows), tasks=list(board.tasks), **ranks, **about))
 
     def of_component(self, session: Session, viewer: Viewer, component: int) -> list[HistoryRow]:
-        """Return the ranks of a component, newest first, on leaderboards that the viewer may see."""
+        """Return past ranks of a component, newest first. Ranks from tasks that the viewer may not see are omitted."""
         mine = select(HistoryRow).where(HistoryRow.component_id == component).order_by(HistoryRow.id.desc())
         rows = session.scalars(mine.limit(_READ)).all()
         behind = {number for row in rows for number in row.tasks}
@@ -58,22 +65,25 @@ class Histories:
 
 
 def _defended_cells(session: Session, board: Board) -> set[int]:
-    """Return each row's first run that has a defended model. Its rank is not the rank of the undefended model."""
+    """Return the numbers of runs on defended models, among the first run of each row of a leaderboard.
+
+    The rank of a row with such a run is that of a defended model, and must not be recorded for the undefended model.
+    """
     first = [number for row in board.rows for number in row.cells[:1]]
     chosen = select(CellRow.id).where(CellRow.id.in_(first), CellRow.defence_id.is_not(None))
     return set(session.scalars(chosen))
 
 
 def make_boards(folder: ServerFolder, boards: Boards, after: int = 0) -> int:
-    """Recompute the public leaderboards of data with new results, which also records their ranks.
+    """Compute the public leaderboards of all data sets with new results. This also records the ranks.
 
     Args:
-        folder: server folder.
-        boards: leaderboards that record ranks.
-        after: id of the newest run at the previous call.
+        folder: folder of the server.
+        boards: leaderboards, which call `Histories.note_board`.
+        after: number of the newest run at the previous call. 0 for the first call.
 
     Returns:
-        The id of the newest run.
+        The number of the newest run.
     """
     with folder.database.reading() as session:
         newest = session.scalar(select(func.max(CellRow.id))) or 0
@@ -91,7 +101,7 @@ def make_boards(folder: ServerFolder, boards: Boards, after: int = 0) -> int:
 
 
 def note_summaries(folder: ServerFolder) -> None:
-    """Store missing summaries of finished tasks, for example in the database of an earlier version."""
+    """Compute the summaries of finished tasks that have none, such as tasks of an earlier version of the server."""
     with folder.database.reading() as session:
         done = select(TaskRow.id).where(TaskRow.state == "done", TaskRow.effects.is_(None))
         numbers = session.scalars(done.where(TaskRow.finished < time.time() - _EVERY_SECONDS)).all()
@@ -100,7 +110,7 @@ def note_summaries(folder: ServerFolder) -> None:
 
 
 def keep_noting(folder: ServerFolder, boards: Boards, stopped: threading.Event) -> None:
-    """Record ranks and missing task summaries every minute, in a background thread."""
+    """Start a background thread that records ranks and computes missing summaries of tasks every minute."""
 
     def work() -> None:
         newest = 0

@@ -1,4 +1,4 @@
-"""Renders pages from templates, with escaped text and visible control and bidirectional characters."""
+"""Renders web pages from templates. Text is escaped, and control characters in it are replaced."""
 
 import math
 import time
@@ -20,7 +20,7 @@ _STEERING = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 
 
 def plain_text(text: Any) -> str:
-    """Remove control and bidirectional characters from a text, except line ends and tabs."""
+    """Replace control and bidirectional characters in a text by U+FFFD. Line ends and tabs are kept."""
     return "".join(
         each if each in "\n\t" or unicodedata.category(each) not in _STEERING else "\N{REPLACEMENT CHARACTER}"
         for each in str(text)
@@ -28,7 +28,7 @@ def plain_text(text: Any) -> str:
 
 
 def plain_values(document: Any) -> Any:
-    """Apply `plain_text` to every text in a JSON document."""
+    """Return a JSON document in which `plain_text` was applied to every text."""
     if isinstance(document, dict):
         return {plain_text(name): plain_values(value) for name, value in document.items()}
     if isinstance(document, (list, tuple)):
@@ -37,7 +37,7 @@ def plain_values(document: Any) -> Any:
 
 
 def render(visit: RequestContext, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """Render a page for a request. `values` are passed to the template."""
+    """Render a web page, and return the response with its cookies."""
     shared = {"viewer": visit.viewer, "mark": visit.csrf_token, "version": __version__, "path": visit.request.url.path}
     text = _environment().get_template(template).render(**shared, **values)
     response = HTMLResponse(text, status_code=status)
@@ -49,30 +49,30 @@ def render(visit: RequestContext, template: str, status: int = 200, **values: An
 
 
 def redirect(path: str) -> Response:
-    """Redirect the browser to a page of this server."""
+    """Return a response that redirects the browser to a page of this server."""
     return RedirectResponse("/" + path.lstrip("/\\"), status_code=303)
 
 
 @cache
 def style() -> str:
-    """Return the report's stylesheet with the server's additions."""
+    """Return the stylesheet of the web pages: the stylesheet of reports with additions."""
     shared = Path(build.__file__).with_name("style.css").read_text(encoding="utf-8")
     return shared + (_HERE / "server.css").read_text(encoding="utf-8")
 
 
 @cache
 def script() -> str:
-    """Return the script that updates task pages and asks for confirmation before deletion."""
+    """Return the JavaScript that updates the page of a running task, and asks for confirmation before deletion."""
     return (_HERE / "server.js").read_text(encoding="utf-8")
 
 
 def format_time(seconds: float) -> str:
-    """Format a time as UTC, or "" for 0."""
+    """Format a Unix timestamp as date and time in UTC; "" for 0."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds else ""
 
 
 def format_duration(seconds: float) -> str:
-    """Format a duration: 5 s, 3 min, 2 h."""
+    """Format a duration in seconds, such as "5 s", "3 min" or "2.0 h"."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
@@ -84,7 +84,7 @@ def share(value: Any) -> str:
 
 
 def parameters(values: Any) -> str:
-    """Format parameters in one line: "steps=10 step_size=0.01". "" if there are none."""
+    """Format parameters of an attack in one line, such as "step_size=0.01 steps=10"."""
     return " ".join(f"{name}={value}" for name, value in sorted(values.items()))
 
 

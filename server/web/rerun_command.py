@@ -1,4 +1,4 @@
-"""Command that repeats a run, and its configuration file."""
+"""The command that repeats a run of a task on a user's own machine."""
 
 import shlex
 
@@ -12,9 +12,12 @@ from ..folder import ServerFolder
 
 
 def rerun_command(folder: ServerFolder, row: CellRow) -> tuple[str, str]:
-    """Return a `davylamp evaluate` command and its TOML file. Both are empty if the run's record cannot be read.
+    """Return the command that repeats a run, and the same settings as a TOML file for `davylamp evaluate`.
 
-    Component files are named as in a task's folder `room/`: creator/kind-name-version/file.
+    Files of components have the names OWNER/KIND-NAME-VERSION/FILE in the command and the TOML file.
+
+    Returns:
+        The command and the content of the TOML file. Both are "" if the results of the run cannot be read.
     """
     try:
         record = ResultsStore(folder.task(row.task_id) / "results", create=False).read("cells", row.key)

@@ -1,4 +1,4 @@
-"""Serves the application with Uvicorn, and restarts worker processes that die."""
+"""Serves the web application with Uvicorn, and keeps worker processes running."""
 
 import os
 import subprocess
@@ -22,12 +22,14 @@ _AGAIN_SECONDS = 2.0
 
 
 class WorkerProcesses:
-    """Worker processes that end together with this process.
+    """Context manager that runs worker processes. A worker that dies is started again.
+
+    The workers end when the block ends, or when this process dies.
 
     Args:
         command: command that starts one worker.
         count: number of workers.
-        more: additional environment variables, for secrets that must not be arguments.
+        more: additional environment variables of the workers, such as a database address with a password.
     """
 
     def __init__(self, command: Sequence[str], count: int, more: Mapping[str, str] | None = None):
@@ -67,7 +69,10 @@ class WorkerProcesses:
 
 
 def end_with_parent(stopped: threading.Event) -> None:
-    """Set an event when standard input ends. This means that the parent process died or wants this process to stop."""
+    """Start a thread that sets an event when the parent process dies or wants this process to stop.
+
+    Both close the pipe at standard input.
+    """
 
     def wait() -> None:
         while sys.stdin.buffer.read(1):
@@ -87,19 +92,21 @@ def serve_tasks(
     started: Callable[[str, bool], object],
     proxy: bool = False,
 ) -> None:
-    """Serve until interrupted.
+    """Serve the web application until the process is interrupted.
 
     Args:
-        folder: server folder. Initial components are added, and also an initial task if the folder is empty.
-        host: listening address.
+        folder: folder of the server. Missing initial components are added. If the server has no tasks yet, an example
+            task is added.
+        host: address at which the server listens.
         port: TCP port. 0 for any free port.
         names: additional host names that requests may use.
-        workers: worker processes.
-        started: called with the address, and whether there is an admin, as soon as the server listens.
-        proxy: whether the server is behind a proxy, see `configure`.
+        workers: worker processes, which run as long as the server.
+        started: function that is called as soon as the server listens, with the server's URL and whether the server has
+            an admin.
+        proxy: whether the server is behind a proxy (see `configure`).
 
     Raises:
-        DavylampError: If the server cannot listen on the address.
+        DavylampError: If the server cannot listen at the address, or if its folder is not safe.
     """
     import uvicorn
 

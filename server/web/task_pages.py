@@ -1,4 +1,4 @@
-"""Task pages: list, submission form, progress, log, report and export."""
+"""Web pages for tasks: list, form for a new task, and page of one task with progress, log, report and export."""
 
 import tempfile
 import threading
@@ -40,10 +40,10 @@ _REPORT_POLICY = (
 
 
 class TaskReports:
-    """Reports of tasks, built one at a time.
+    """Builds and caches the reports of tasks. Only one report is built at a time.
 
     Args:
-        folder: server folder.
+        folder: folder of the server.
     """
 
     def __init__(self, folder: ServerFolder):
@@ -51,7 +51,11 @@ class TaskReports:
         self._kept: dict[int, tuple[int, str]] = {}
 
     def show(self, number: int, cells: int, *, is_done: bool) -> str:
-        """Return the report of a task. For an unfinished task, it is built for the runs up to id `cells`."""
+        """Return the report of a task as HTML.
+
+        The report of a finished task is built once and stored in the task's folder. The report of an unfinished task is
+        built again when the task has further runs.
+        """
         place = self._folder.task(number)
         with self._lock:
             last, text = self._kept.pop(number, (0, ""))
@@ -72,7 +76,7 @@ class TaskReports:
 
 @router.get("")
 def tasks(visit: Page) -> HTMLResponse:
-    """Show the visible tasks, newest first."""
+    """Show the tasks that the user may see, newest first."""
     with visit.folder.database.reading() as session:
         rows = session.scalars(tasks_for(visit.viewer).order_by(TaskRow.id.desc()).limit(_SHOWN)).all()
         owners = {row.id: row.name for row in session.scalars(select(UserRow))}
@@ -81,7 +85,7 @@ def tasks(visit: Page) -> HTMLResponse:
 
 @router.get("/new")
 def new_task(visit: Page) -> HTMLResponse:
-    """Show the submission form."""
+    """Show the form for a new task."""
     check_signed_in(visit)
     with visit.folder.database.reading() as session:
         active = components_for(visit.viewer).where(ComponentRow.state == "active").order_by(ComponentRow.name)
@@ -110,7 +114,7 @@ def add_task(  # noqa: PLR0913, PLR0917 - a field each
     visibility: Annotated[str, Form()] = "private",
     priority: Annotated[int, Form()] = 0,
 ) -> Response:
-    """Submit a task."""
+    """Submit the task that a user sent with the form."""
     shared = {"norm": norm.strip(), "epsilon": epsilon.strip()}
     settings: dict[str, Any] = {"models": models, "defences": defences, "data": data, "seeds": [seed]}
     given = dict(zip(parameters_of, map(parse_parameters, parameters), strict=False))
@@ -124,7 +128,7 @@ def add_task(  # noqa: PLR0913, PLR0917 - a field each
 
 @router.get("/{number}")
 def task(visit: Page, number: int) -> HTMLResponse:
-    """Show a task: progress, results and log."""
+    """Show the page of a task: progress, components, results and log."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
         owner = session.get_one(UserRow, row.owner_id).name
@@ -141,7 +145,7 @@ def task(visit: Page, number: int) -> HTMLResponse:
 
 @router.get("/{number}/log")
 def log(visit: Page, number: int) -> PlainTextResponse:
-    """Send the task's log, without control characters."""
+    """Return the end of the log of a task, without control characters."""
     with visit.folder.database.reading() as session:
         find_task(session, visit.viewer, number)
     return PlainTextResponse(read_log(visit.folder, number))
@@ -149,27 +153,25 @@ def log(visit: Page, number: int) -> PlainTextResponse:
 
 @router.get("/{number}/report")
 def task_report(visit: Page, number: int) -> HTMLResponse:
-    """Show the report of the task's results, as `davylamp report` writes it."""
+    """Show the report of a task's results, as written by `davylamp report`."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
         cells = session.scalar(select(func.max(CellRow.id)).where(CellRow.task_id == number))
         if cells is None:
-            raise NotFoundError(
-                f"expected a task with finished runs, got {number}, which is {row.state} and has no finished run"
-            )
+            raise NotFoundError(f"task {number} has no report yet: it is {row.state} and has no finished run")
     text = visit.request.app.state.reports.show(number, cells, is_done=row.state == "done")
     return HTMLResponse(text, headers={"content-security-policy": _REPORT_POLICY})
 
 
 @router.get("/{number}/export")
 def export(visit: Page, number: int) -> StreamingResponse:
-    """Send the signed task as one file."""
+    """Return a finished task as a signed ZIP file."""
     return send_export(visit, number)
 
 
 @router.post("/{number}/cancel")
 def cancel_one(visit: Sent, number: int) -> Response:
-    """Cancel a task."""
+    """Cancel a task. Finished runs are kept."""
     with visit.folder.database.writing() as session:
         cancel(session, visit.viewer, number)
         note(session, visit.origin, "cancelled a task", str(number))
@@ -178,7 +180,7 @@ def cancel_one(visit: Sent, number: int) -> Response:
 
 @router.post("/{number}/retry")
 def retry_one(visit: Sent, number: int) -> Response:
-    """Queue a task again."""
+    """Let a failed or cancelled task run again."""
     with visit.folder.database.writing() as session:
         retry(session, visit.viewer, number)
         note(session, visit.origin, "retried a task", str(number))
@@ -193,7 +195,7 @@ def change(
     visibility: Annotated[str, Form()] = "private",
     priority: Annotated[int, Form()] = 0,
 ) -> Response:
-    """Change title, visibility or priority."""
+    """Change title, visibility and priority of a task."""
     with visit.folder.database.writing() as session:
         change_task(session, visit.viewer, number, {"title": title, "visibility": visibility, "priority": priority})
         note(session, visit.origin, "changed a task", f"{number}: {visibility}")
@@ -201,10 +203,13 @@ def change(
 
 
 def parse_parameters(text: str) -> dict[str, Any]:
-    """Parse the parameters of an attack, such as "steps=40, step_size=2/255".
+    """Parse the text of a form field with parameters of an attack, such as "steps=40, step_size=2/255".
+
+    Returns:
+        The values, by name of the parameter.
 
     Raises:
-        InvalidInput: If the text has a different form, or a value does not have its parameter's type.
+        InvalidInput: If the text has a different form, or if a value is not valid for its parameter.
     """
     given: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -216,7 +221,6 @@ def parse_parameters(text: str) -> dict[str, Any]:
 
 
 def _plain(text: str) -> Any:
-    """Parse the value of a parameter that only a user's attack has: true, false, a number or a text."""
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
@@ -226,9 +230,9 @@ def _plain(text: str) -> Any:
 
 
 def _parameter_names(row: ComponentRow) -> str:
-    """Return the parameter names of a named attack.
+    """Return the names of the parameters of an attack, separated by commas.
 
-    "" for an attack from a file or one that is not in the catalogue.
+    The result is "" for an attack from a file, and for an attack that is not in davylamp's catalogue.
     """
     with suppress(DavylampError):
         return ", ".join(accepted_parameters(find_implementation(row.entry))) if row.form == "named" else ""
@@ -236,7 +240,7 @@ def _parameter_names(row: ComponentRow) -> str:
 
 
 def submit_task(visit: RequestContext, wish: TaskRequest) -> TaskRow:
-    """Submit a task and log it."""
+    """Submit a task, add an entry to the audit log, and return the task's database row."""
     check_signed_in(visit)
     with visit.folder.database.writing() as session:
         row = submit(session, visit.folder, visit.viewer, wish)
@@ -245,7 +249,11 @@ def submit_task(visit: RequestContext, wish: TaskRequest) -> TaskRow:
 
 
 def describe_task(row: TaskRow, owner: str) -> dict[str, Any]:
-    """Describe a task for pages and responses, with percentage done and remaining seconds."""
+    """Return the description of a task for web pages and the JSON interface.
+
+    The keys are columns of `TaskRow`, "owner", "percent" (finished part of the task), "seconds" (time since the start)
+    and "seconds_left" (estimated remaining time). "seconds_left" is None if unknown.
+    """
     names = ("id", "title", "state", "visibility", "priority", "message", "created", "started", "finished", "settings")
     about = {name: getattr(row, name) for name in (*names, "images", "images_done", "attempts", "signature")}
     about |= {name: getattr(row, name) for name in ("score", "score_low", "score_high")}
@@ -258,17 +266,20 @@ def describe_task(row: TaskRow, owner: str) -> dict[str, Any]:
 
 
 def cells_of(session: Session, number: int) -> list[CellRow]:
-    """Return the runs of a visible task, in the order of completion."""
+    """Return the runs of a task in the order in which they were recorded. Permissions are not checked."""
     return [*session.scalars(select(CellRow).where(CellRow.task_id == number).order_by(CellRow.id))]
 
 
 def task_effects(row: TaskRow) -> list[dict[str, Any]]:
-    """Return the effects of a task's defences, for pages and responses. Empty if there are none."""
+    """Return the effects of a task's defences, as in `TaskSummary.effects` with the number of the task as "task".
+
+    Empty if the task has no defences, or if the effects are not computed yet.
+    """
     return [{**each, "task": row.id} for each in row.effects or []]
 
 
 def read_log(folder: ServerFolder, number: int) -> str:
-    """Return the end of a task's log, or "" if there is no log."""
+    """Return the last 64 KiB of a task's log, without control characters; "" if the task has no log."""
     try:
         with (folder.task(number) / "log.txt").open("rb") as file:
             file.seek(0, 2)
@@ -279,11 +290,11 @@ def read_log(folder: ServerFolder, number: int) -> str:
 
 
 def send_export(visit: RequestContext, number: int) -> StreamingResponse:
-    """Send a visible signed task as one file, in chunks."""
+    """Build the response with the signed ZIP file of a finished task, which is sent in chunks."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
     if not row.signature:
-        raise NotFoundError(f"expected a task that is done and signed, got {number}: it is {row.state}")
+        raise NotFoundError(f"only finished and signed tasks can be exported, but task {number} is {row.state}")
     file = tempfile.TemporaryFile(dir=visit.folder.uploads)  # noqa: SIM115 - closed when it is sent
 
     def pieces() -> Iterator[bytes]:
@@ -302,7 +313,7 @@ def send_export(visit: RequestContext, number: int) -> StreamingResponse:
 
 
 def viewer_tasks(session: Session, viewer: Viewer, state: str = "") -> list[dict[str, Any]]:
-    """Return the newest tasks that a viewer may see, each described by `describe_task`."""
+    """Return descriptions of the newest tasks that a viewer may see, as `describe_task`."""
     chosen = tasks_for(viewer).order_by(TaskRow.id.desc()).limit(_SHOWN)
     rows = session.scalars(chosen.where(TaskRow.state == state) if state else chosen).all()
     owners = {row.id: row.name for row in session.scalars(select(UserRow))}

@@ -239,7 +239,7 @@ def test_status_counts_and_names_damage(run, tmp_path):
         (("evaluate", *COMMON, "--attacks", "foolbox:cw", "--epsilon", "2/255"), "for cw needs a norm"),
         (
             ("evaluate", *COMMON, "--attacks", "fgsm,art:jsma", "--epsilon", "1"),
-            "it would be linf for fgsm and l0 for art:jsma",
+            "(linf for fgsm and l0 for art:jsma)",
         ),
         (
             ("evaluate", *COMMON, "--attacks", "pgd,fgsm", "--param", "overshoot=1"),

@@ -230,7 +230,7 @@ def test_defences_that_are_left_out_are_named_as_they_are_called(evaluate, visit
     evaluate(("foolbox:fgsm", {}), seeds=[5], defences=[numbers["odd"]], undefended=False)
     board = visitor.get("/api/v1/leaderboards/defences").json()
     assert {row["name"] for row in board["rows"]} == {"none", names["three"], names["two"]}
-    assert "omitted, because they overlap too little with the others: median" in board["notes"]
+    assert "omitted, because they have too few results in common with the other rows: median" in board["notes"]
 
 
 def test_a_board_of_a_task_that_went_on_has_its_new_cells(evaluate, folder, visitor):

@@ -161,7 +161,7 @@ def test_what_is_no_backup_or_damaged_is_refused(folder, users, add, tmp_path):
     blob.write_bytes(b"other")
     with tarfile.open(tmp_path / "changed.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "inside", ".")
-    with pytest.raises(Unavailable, match="got a damaged one"):
+    with pytest.raises(Unavailable, match="the backup is damaged"):
         restore(tmp_path / "changed.tar.gz", tmp_path / "new")
     assert not (tmp_path / "new").exists()
     assert list(tmp_path.glob(".restore-*")) == []

@@ -118,7 +118,7 @@ def test_a_token_has_the_scopes_that_it_was_given_and_is_kept_as_a_hash(folder, 
             session, make_token(session, users["root"], "all", frozenset(["admin", "read"]))
         ).is_admin
         assert viewer_of_token(session, secret[:-1]) is None
-        with pytest.raises(InvalidInput, match="expected an admin"):
+        with pytest.raises(InvalidInput, match="only admins can create a token"):
             make_token(session, users["alice"], "mine", frozenset(["admin"]))
         with pytest.raises(InvalidInput, match="scopes"):
             make_token(session, users["alice"], "mine", frozenset(["all"]))

@@ -299,7 +299,7 @@ def test_a_task_can_be_cancelled_and_tried_again(folder, wait, users, monkeypatc
     monkeypatch.setattr(work, "run_sandboxed", run_here)
     TaskWorker(folder).run_one()
     assert see(folder, number).state == "done"
-    with folder.database.writing() as session, pytest.raises(InvalidInput, match="one that is done"):
+    with folder.database.writing() as session, pytest.raises(InvalidInput, match="this task is done"):
         retry(session, users["alice"], number)
 
 
@@ -336,7 +336,7 @@ def test_a_finished_task_is_signed_and_what_was_changed_is_noticed(folder, wait,
         warnings.simplefilter("ignore")  # a name that is there twice
         for name, data in [(record, b"another"), *content.items()]:
             archive.writestr(name, data)
-    with pytest.raises(InvalidInput, match="every file once"):
+    with pytest.raises(InvalidInput, match="two files with the same name"):
         verify_export(path)
 
 
@@ -346,7 +346,7 @@ def test_a_finished_task_is_signed_and_what_was_changed_is_noticed(folder, wait,
         ({"limit": 0}, "limit as a whole number"),
         ({"limit": 20_000}, "at most 10000 images"),
         ({"seeds": list(range(21))}, "at most 20 seeds"),
-        ({"models": []}, "at least one of the models"),
+        ({"models": []}, "models: expected at least one component"),
         ({"undefended": False}, "1 to 1000 runs, got 0"),
         ({"undefended": "yes"}, "true or false"),
         ({"models": "all"}, "models as a list"),
@@ -356,7 +356,7 @@ def test_a_finished_task_is_signed_and_what_was_changed_is_noticed(folder, wait,
         ({"attacks": [{"component": 10, "epsilon": -1}]}, "positive"),
         ({"attacks": [{"component": 10, "norm": "l3"}]}, "unknown norm"),
         ({"attacks": [{"component": 10, "file": "/etc/passwd"}]}, "unknown setting of an attack"),
-        ({"attacks": [{"component": 10, "parameters": {"steps": [1]}}]}, "plain values"),
+        ({"attacks": [{"component": 10, "parameters": {"steps": [1]}}]}, "a table of at most 30 names"),
     ],
 )
 def test_settings_that_are_none_are_refused_before_a_task_waits(wait, settings, message):

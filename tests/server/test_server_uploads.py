@@ -129,7 +129,7 @@ def test_what_a_task_refers_to_is_archived_and_what_is_withdrawn_starts_no_task(
 def test_a_user_has_a_quota(folder, users, add):
     for number in range(2):
         add(users["alice"], "data", "npz", "", "d.npz", random_npz(number), name=f"d{number}")
-    with pytest.raises(InvalidInput, match="at most 16 MiB of one user"):
+    with pytest.raises(InvalidInput, match="exceed 16 MiB together"):
         add(users["alice"], "data", "npz", "", "d.npz", random_npz(2), name="d2")
     add(users["bob"], "data", "npz", "", "d.npz", random_npz(2), name="d2")
 
@@ -158,8 +158,8 @@ def test_a_version_is_never_replaced_and_names_are_plain(folder, users, add):
     [
         ("attack", "code", "sign_step", "../a.py", ATTACK.encode(), "Python file as NAME.py"),
         ("attack", "code", "other", "a.py", ATTACK.encode(), "unknown attack in a.py"),
-        ("attack", "code", "a.b", "a.py", ATTACK.encode(), "the name of a function or object in the file"),
-        ("attack", "code", "x", "a.py", b"def (", "does not parse"),
+        ("attack", "code", "a.b", "a.py", ATTACK.encode(), "the name of a function or object in the Python file"),
+        ("attack", "code", "x", "a.py", b"def (", "got a syntax error"),
         ("attack", "named", "my.py:f", "", None, "name of a attack|name of an attack"),
         ("attack", "named", "foolbox:pdg", "", None, "did you mean .*pgd"),
         ("attack", "onnx", "", "a.onnx", b"\x08\x07", "as named, code"),
@@ -167,18 +167,18 @@ def test_a_version_is_never_replaced_and_names_are_plain(folder, users, add):
         ("model", "named", "/etc/passwd.py:f", "", None, "expected the name of a model"),
         ("model", "weights", "file.py:net", "w.pth", saved({}), "architecture"),
         ("model", "weights", "torchvision:resnet18", "w.pth", b"\x80\x02pickle", "state_dict"),
-        ("model", "weights", "torchvision:resnet18", "w.pth", saved({"x": Stranger()}), "a pickle of .*Stranger"),
-        ("model", "weights", "torchvision:resnet18", "w.pth", archive({"a.txt": b""}), "that torch does not list"),
+        ("model", "weights", "torchvision:resnet18", "w.pth", saved({"x": Stranger()}), "a pickle with .*Stranger"),
+        ("model", "weights", "torchvision:resnet18", "w.pth", archive({"a.txt": b""}), "that torch cannot read"),
         ("model", "onnx", "", "m.onnx", saved({}), "expected an ONNX file"),
         ("model", "code", "net", "m.py", None, "expected a file"),
         ("data", "named", "imagefolder:/etc", "", None, "expected the name"),
         ("data", "named", "demo:mnist+smoke:2", "", None, "unknown corruption"),
-        ("data", "npz", "", "d.npz", archive({"a.pkl": b"x"}), "archive of arrays"),
+        ("data", "npz", "", "d.npz", archive({"a.pkl": b"x"}), "contains only arrays"),
         ("data", "npz", "", "d.npz", b"no zip at all", "ZIP archive"),
         ("data", "npz", "", "d.npz", objects(), "got Python objects or other content in 'inputs.npy'"),
         ("data", "npz", "", "d.npz", archive({"inputs.npy": b"\x93NUMPY"}), "or other content"),
-        ("data", "folder", "", "d.zip", archive({"../../evil.png": b"x"}), "paths inside the archive"),
-        ("data", "folder", "", "d.zip", archive({"/etc/evil.png": b"x"}), "paths inside the archive"),
+        ("data", "folder", "", "d.zip", archive({"../../evil.png": b"x"}), "stay inside the archive's folder"),
+        ("data", "folder", "", "d.zip", archive({"/etc/evil.png": b"x"}), "stay inside the archive's folder"),
         ("data", "folder", "", "d.zip", archive({"a/b.py": b"x"}), "images and labels.csv"),
         ("data", "folder", "", "d.zip", archive({"0/": b""}), "expected images in the archive"),
         ("data", "folder", "", "d.zip", encrypted(), "stored or deflated"),

@@ -1,4 +1,4 @@
-"""Alembic's entry point: runs the migrations on the given connection, in its transaction."""
+"""Entry point for Alembic, which runs the migrations in the transaction of the connection that `_migrate` passes."""
 
 from alembic import context
 

@@ -231,7 +231,7 @@ def test_bad_input_is_refused_before_anything_is_attacked(digits, tmp_path):
         ({"norm": "l1"}, "got l1"),
         ({"epsilon": 0.5}, "got 0.5"),
         ({"original": three_classes}, "got 3 of undefended"),
-        ({"original": digits.classifier}, "different from the defended one"),
+        ({"original": digits.classifier}, "that is not the defended model"),
     ):
         with pytest.raises(InvalidInput, match=named):
             davylamp.challenge(*case, out=tmp_path, effort=TINY, **wrong)

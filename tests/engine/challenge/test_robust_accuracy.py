@@ -281,7 +281,7 @@ def test_a_kept_folder_is_gone_on_with(digits, tmp_path):
     assert files
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("cells/*")} == files
     assert second.to_dict() == first.to_dict()
-    with pytest.raises(InvalidInput, match="more images"):
+    with pytest.raises(InvalidInput, match="larger number of images"):
         davylamp.robust_accuracy(case.classifier, case.inputs[:2], case.labels[:2], epsilon=0.3, out=tmp_path)
 
 

@@ -178,7 +178,7 @@ def test_a_curve_has_the_optimality_against_imported_rows(folder, tmp_path):
 
 def test_a_file_of_another_model_is_refused(folder, tmp_path):
     others = (CLEAN.argmax(1) + (torch.arange(N) == 4)) % 3
-    with pytest.raises(InvalidInput, match="clean predictions differ from those of net on 1 of 12 images"):
+    with pytest.raises(InvalidInput, match="clean predictions in the file differ from those of net on 1 of 12 images"):
         bring(folder, tmp_path, document(OURS, predicted=others))
     assert read_outcomes(folder).references == ()
     with pytest.raises(UnknownName, match="model"):

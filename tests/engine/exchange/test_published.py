@@ -64,7 +64,7 @@ def test_what_is_published_is_read_as_it_is(write, tmp_path):
         ({"eps": None}, "eps as 8/255"),
         ({"autoattack_acc": ..., "external": ...}, "a robust accuracy"),
         ({"dataset": ...}, "a model of RobustBench"),
-        ({"norm": "L7"}, "whose folder is the norm"),
+        ({"norm": "L7"}, "in a folder named after the norm"),
     ],
 )
 def test_what_is_no_such_file_is_refused_and_the_others_are_read(write, tmp_path, changes, message):

@@ -72,8 +72,11 @@ def test_the_snapshot_says_where_it_is_from_and_under_which_licence():
     [
         ({"data": "demo:digits"}, "its images are demo:digits"),
         ({"data": "torchvision:mnist"}, "its images are torchvision:mnist"),
-        ({"epsilon": 0.1}, "no board has cifar10 linf 0.1"),
-        ({"norm": "l2", "epsilon": 1.0}, "no board has cifar10 l2 1; there are cifar10 l2 0.5"),
+        ({"epsilon": 0.1}, "there is no leaderboard for cifar10 linf 0.1"),
+        (
+            {"norm": "l2", "epsilon": 1.0},
+            "there is no leaderboard for cifar10 l2 1; the leaderboards are cifar10 l2 0.5",
+        ),
         ({"steps": {"apgd-ce": 100, "apgd-t": 100, "square": 5000}}, "fab-t missing or shorter"),
         ({"steps": {**STANDARD, "square": 1000}}, "square missing or shorter"),
         ({"target": "random"}, "targeted"),

@@ -104,7 +104,7 @@ MISTAKES: list[tuple[dict, str]] = [
     ({"measures": ["distances"]}, "unknown measures[0] 'distances'; did you mean distance"),
     ({"device": 3}, "device: expected a text, got 3"),
     ({"preset": "canari"}, "unknown preset 'canari'; did you mean canary"),
-    ({"preset": "robic"}, "preset: the file names robic but has no attacks"),
+    ({"preset": "robic"}, "preset: the file names the preset robic but has no attacks"),
 ]
 
 

@@ -195,7 +195,7 @@ def test_a_killed_run_goes_on_to_the_same_records(digits, images, tmp_path):
         (AttackChoice("at-saturation(davylamp:tremba)", "linf"), {}, Unsupported, "run it at one radius"),
         (AttackChoice("best(davylamp:tremba)", "linf"), {}, Unsupported, "run it at one radius"),
         (AttackChoice("at-saturation(foolbox:spatial)", "unrestricted"), {}, Unsupported, "a norm with radii"),
-        (AttackChoice(NAME, "linf", grid={"steps": (1, 2)}), {}, InvalidInput, "expected a grid with best"),
+        (AttackChoice(NAME, "linf", grid={"steps": (1, 2)}), {}, InvalidInput, "`grid` can only be used with a search"),
         (AttackChoice(NAME, "linf"), {"surrogate": ("cnn",)}, InvalidInput, "by querying the model"),
     ],
 )

@@ -244,7 +244,7 @@ _HUGE = (
         ({"claim-0-examples.npy": npy(np.zeros((1, 3, 16, 16), np.float32))}, {}, "expected"),
         ({"originals.npy": npy(np.full((16, 3, 16, 16), np.nan, np.float32))}, {}, r"\[0, 1\]"),
         ({"originals.npy": npy(np.full((16, 3, 16, 16), 0.5))}, {}, "float64"),
-        ({"originals.npy": _HUGE}, {}, "larger size"),
+        ({"originals.npy": _HUGE}, {}, "is larger than the file"),
         ({"originals.npy": pickle.dumps(_Trap())}, {}, "damaged"),
         ({"originals.npy": npy(np.array([_Trap()], object))}, {}, "pickled"),
         ({"labels.npy": npy(np.full(16, 1 << 40))}, {}, "labels"),
@@ -255,9 +255,9 @@ _HUGE = (
         ({}, {"manifest": {"verdict": 2}}, "format 1"),
         ({}, {"manifest": {"claims": [{}]}}, "claims"),
         ({}, {"manifest": {"subject": {}}}, "subject"),
-        ({}, {"compression": zipfile.ZIP_DEFLATED}, "stored unchanged"),
+        ({}, {"compression": zipfile.ZIP_DEFLATED}, "stores files unchanged"),
         ({}, {"entries": [("more.npy", b"")]}, "more.npy"),
-        ({}, {"entries": [("labels.npy", b"")]}, "twice"),
+        ({}, {"entries": [("labels.npy", b"")]}, "same name"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")

@@ -160,7 +160,7 @@ def test_the_same_training_is_not_done_again_and_another_is_refused(folder):
     assert again.card == first.card
     states = [made.classifier.model.state_dict() for made in (first, again)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    with pytest.raises(InvalidInput, match="written by a training run with a different"):
+    with pytest.raises(InvalidInput, match="from a training with a different"):
         davylamp.harden("net.py:make", "npz:d.npz", "natural", out="w.pt", seed=1, **QUICK)
 
 

@@ -1,8 +1,8 @@
-"""First version with migrations. New databases are created from the table classes directly."""
+"""Migration to version 3, the oldest version that can be migrated."""
 
 revision = "3"
 down_revision = None
 
 
 def upgrade() -> None:
-    """Do nothing, because the tables exist."""
+    """Change nothing: databases of version 3 already have the tables of this version."""

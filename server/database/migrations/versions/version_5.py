@@ -1,4 +1,4 @@
-"""Adds the overall scores of tasks, and the effects of their defences."""
+"""Migration to version 5, which adds the mean accuracy of a task and the effects of its defences."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "4"
 
 
 def upgrade() -> None:
-    """Add the columns, which the server fills later."""
+    """Add columns to the table of tasks. Their value is NULL until the server computes the values."""
     for name in ("score", "score_low", "score_high"):
         op.add_column("tasks", sa.Column(name, sa.Float(), nullable=True))
     op.add_column("tasks", sa.Column("effects", sa.JSON(), nullable=True))
