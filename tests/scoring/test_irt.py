@@ -139,7 +139,7 @@ def test_wrong_options():
     responses = np.eye(3)
     with pytest.raises(ValueError, match="auto, fast, svi or nuts, got 'vi'"):
         fit_irt(responses, ResponseModel(), method="vi")
-    with pytest.raises(ValueError, match="at least 2 chains and 4 draws, got 1 and 100"):
+    with pytest.raises(ValueError, match="at least 2 chains and 4 draws, got 1 chains and 100 draws"):
         fit_irt(responses, ResponseModel(), chains=1, draws=100)
     with pytest.raises(ValueError, match="got '4pl'"):
         choose_model(responses, "4pl")

@@ -160,7 +160,10 @@ def test_what_divides_the_subjects_is_informative():
     assert by_share["share"].is_monotonic_decreasing
     first = responses[:, :30]
     assert table.loc["easy", "differ"] == pytest.approx((first.max(0) > first.min(0)).mean())
-    with pytest.raises(ValueError, match="expected binary responses and a curve with difficulties, got beta"):
+    with pytest.raises(
+        ValueError,
+        match="a curve other than 'intercept', got response='beta'",
+    ):
         informative_items(replace(fit, model=ResponseModel("1pl", "beta")), responses, kinds)
 
 
