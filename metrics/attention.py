@@ -266,7 +266,7 @@ def _gradient(score: Tensor, outputs: list[Tensor], *, keep: bool) -> Tensor:
         gradients = torch.autograd.grad(score, outputs, retain_graph=keep, allow_unused=True)
     known = [gradient for gradient in gradients if gradient is not None]
     if len(known) < len(outputs):
-        raise ValueError("the class scores do not depend on the output of the layer; choose a different layer")
+        raise ValueError("the class scores do not depend on the output of the layer; choose another layer")
     return torch.cat(known)
 
 
