@@ -254,5 +254,5 @@ def test_a_newcomer_with_gaps_and_at_an_end(few_draws_of_canary):
     )
     with pytest.raises(ValueError, match="expected a new name and a value of at least one of"):
         place_row(values, models, metrics, np.full(15, np.nan), "new")
-    with pytest.raises(ValueError, match="expected a new subject"):
+    with pytest.raises(ValueError, match="expected a new name"):
         place_row(values, models, metrics, robust, "VGG")

@@ -125,8 +125,8 @@ def test_the_order_of_subjects_and_items_does_not_matter():
         (np.ones((1, 4)), "at least 2 subjects"),
         (np.ones(4), "at least 2 subjects"),
         (np.full((3, 4), 0.5), "do not differ on any item"),
-        (np.array([[1.0, 0], [np.nan, np.nan]]), "1 and 0 without"),
-        (np.array([[1.0, np.nan], [0, np.nan]]), "0 and 1 without"),
+        (np.array([[1.0, 0], [np.nan, np.nan]]), "1 rows and 0 columns have no response"),
+        (np.array([[1.0, np.nan], [0, np.nan]]), "0 rows and 1 columns have no response"),
         (np.array([[1.0, 2], [0, 1]]), r"in \[0, 1\], got 0 to 2"),
     ],
 )

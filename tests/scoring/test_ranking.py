@@ -152,7 +152,7 @@ def test_names_must_fit():
         match="an image for each of 4 items; got 2 names and 4 images",
     ):
         rank_responses(np.eye(3, 4), ["a", "a", "b"])
-    with pytest.raises(ValueError, match="got 3 and 1"):
+    with pytest.raises(ValueError, match="got 3 names and 1 images"):
         rank_responses(np.eye(3, 4), ["a", "b", "c"], ["x"])
     with pytest.raises(ValueError, match="got 'elo'"):
         rank_responses(np.eye(3), ["a", "b", "c"], scoring="elo")  # type: ignore[arg-type]

@@ -113,7 +113,7 @@ def test_tables_that_hold_nothing():
             build_responses(results().iloc[:0], subjects)
     with pytest.raises(ValueError, match="got 'people'"):
         build_responses(results(), "people")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="attacked images, got none"):
+    with pytest.raises(ValueError, match="no valid result of an attacked image"):
         build_responses(results(violated=True))
 
 
