@@ -143,7 +143,11 @@ class ImageSelector:
         return [str(self.images[each]) for each in order if information[each] >= 0]
 
     def current_rank(self, newcomer: np.ndarray) -> Step:
-        """Return ability and rank of the new subject from its responses so far, shape (M,)."""
+        """Return ability and rank of the new subject, with intervals, from its responses so far.
+
+        Args:
+            newcomer: responses of the new subject so far, shape (M,). NaN is missing.
+        """
         from .anchor import joint_draws, partial_design_effect
 
         seen = ~np.isnan(newcomer)

@@ -79,7 +79,7 @@ def rank_normalised_rhat(draws: np.ndarray) -> float:
     distances between the draws and their median.
 
     Args:
-        draws: shape (chains, draws).
+        draws: draws of one quantity, shape (chains, draws).
 
     Returns:
         A value of about 1 or more. 1.01 is the usual limit.
@@ -92,7 +92,7 @@ def bulk_ess(draws: np.ndarray) -> float:
     """Return the effective number of draws for the middle of the distribution.
 
     Args:
-        draws: shape (chains, draws).
+        draws: draws of one quantity, shape (chains, draws).
 
     Returns:
         A positive number, or NaN for constant draws.
@@ -101,10 +101,10 @@ def bulk_ess(draws: np.ndarray) -> float:
 
 
 def tail_ess(draws: np.ndarray) -> float:
-    """Return the smaller effective number of draws for the 5 % and the 95 % quantile.
+    """Return the effective number of draws for the 5 % or the 95 % quantile, whichever number is smaller.
 
     Args:
-        draws: shape (chains, draws).
+        draws: draws of one quantity, shape (chains, draws).
 
     Returns:
         A positive number, or NaN for constant draws.
@@ -117,7 +117,7 @@ def effective_draws(draws: np.ndarray) -> float:
     """Return the effective number of draws for estimating the mean, by Geyer's initial monotone sequence.
 
     Args:
-        draws: shape (chains, draws).
+        draws: draws of one quantity, shape (chains, draws).
 
     Returns:
         A positive number, at most the number of draws times its log10. NaN for constant draws.

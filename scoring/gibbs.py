@@ -78,7 +78,7 @@ class GridGibbs(MCMCKernel):
 
     @property
     def initial_params(self) -> dict[str, Tensor]:
-        """Value of every site at the chains' initial draws from the prior."""
+        """Value of every site of the program in the first state of the chains."""
         return self._values(self._state, self._tables.ability[self._state.ability])
 
     def diagnostics(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def describe_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) 
         clusters: image of each item, length M. The items of an image are averaged.
 
     Returns:
-        A table with these columns:
+        A table with the following columns.
 
         - `item`: name of the image.
         - `difficulty`: mean difficulty of the image's items.
@@ -118,7 +118,7 @@ def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str
         clusters: group of each item, length M: the image, or the kind from `item_kinds`.
 
     Returns:
-        A table, sorted by `share` and then by `information`, with these columns:
+        A table, sorted by `share` and then by `information`, with the following columns.
 
         - `item`: name of the group.
         - `information`: mean information per response.
@@ -196,7 +196,7 @@ def differential_items(
         clusters: image of each item, length M.
 
     Returns:
-        A table, the smallest `p` first, with these columns:
+        A table, the smallest `p` first, with the following columns.
 
         - `item`: name of the image.
         - `effect`: log odds of a positive response of the focal group relative to the other group, at equal ability.
@@ -249,7 +249,10 @@ def _adjusted(table: Any) -> Any:
 def _exact(
     fit: IRTFit, responses: np.ndarray, focal: np.ndarray, clusters: Sequence[str], names: Sequence[str]
 ) -> list[float]:
-    """Return the exact two-sided p-value of each image, for the focal group's number of positive responses."""
+    """Return the exact two-sided p-value of each image.
+
+    The statistic is the focal group's number of positive responses (see `differential_items`).
+    """
     seen = ~np.isnan(responses)
     right = np.where(seen, responses, 0.0)
     # The difficulty cancels; it keeps all weights near 1.

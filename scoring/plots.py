@@ -103,7 +103,10 @@ def _columns(brackets: Mapping[str, tuple[int, list[int]]]) -> int:
 
 
 def members(ranking: "Ranking") -> dict[str, list[int]]:
-    """Return the rows of each tie group with at least two members, by its letter. Row 0 is the best subject."""
+    """Return the rows of the subjects in each tie group, by letter of the group. Row 0 is the best subject.
+
+    Tie groups with a single subject are omitted.
+    """
     order = np.argsort(-ranking.score, kind="stable")
     groups: dict[str, list[int]] = {}
     for row, i in enumerate(order):

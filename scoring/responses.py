@@ -147,7 +147,7 @@ def build_against(
         original: undefended model of all other models, for "defences" (see `build_responses`).
 
     Returns:
-        A matrix for each new subject. A subject that is also in the baseline is not new: its rows among the new results
+        A matrix for each new subject. A subject that is also in the baseline is not new. Its rows among the new results
         are omitted, with a note.
 
     Raises:
@@ -394,7 +394,7 @@ def _note_uneven(labels: Any) -> list[str]:
 
 
 def _note_selective(labels: Any, missing: Any) -> list[str]:
-    """Return a note if the rate of missing responses differs significantly between subjects."""
+    """Return a note on missing responses if their rate differs significantly between subjects. Otherwise empty."""
     if not missing.any():
         return []
     everyone = labels.groupby("attempt", sort=False, observed=True)["subject"].nunique() == labels["subject"].nunique()

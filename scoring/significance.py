@@ -34,8 +34,7 @@ def tell_apart(deviations: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, f
         draws: joint draws of the scores, shape (D, N). NaN is unknown.
 
     Returns:
-        Two values: whether each pair differs, shape (N, N), bool, and the last threshold, which no remaining pair
-        exceeds.
+        Whether each pair differs, shape (N, N), bool, and the last threshold, which no remaining pair exceeds.
     """
     single, apart = float(norm.ppf((1 + LEVEL) / 2)), np.zeros(deviations.shape, bool)
     centred, scale = _centred(draws)

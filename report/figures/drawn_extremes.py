@@ -62,7 +62,7 @@ def mark_extremes(rates: dict[str, float], count: int) -> dict[str, str]:
         count: number of attacks to mark at each extreme.
 
     Returns:
-        Marks by attack: a star and a rank. Empty if there are fewer than two attacks.
+        Mark of each marked attack, by name. A mark is a star and a rank. Empty if there are fewer than two attacks.
     """
     few = min(count, len(rates) // 2)
     best = {name: 1 + sum(other > rate for other in rates.values()) for name, rate in rates.items()}
