@@ -77,8 +77,8 @@ def _check_elements(name: str, value: Tensor, kind: Kind, within: tuple[float, f
 def _extremes(value: Tensor) -> tuple[float, float]:
     """Return the smallest and the largest element of a tensor. Both are NaN if any element is NaN.
 
-    The result is cached until the tensor is deleted or changed. It is not cached for tensors in NumPy memory and for
-    inference tensors, because torch does not track their changes. Changes through `.data` are not detected.
+    The result is cached until the tensor is deleted or changed. Tensors in NumPy memory and inference tensors are not
+    cached, because torch does not track their changes. Changes through `.data` are not detected.
     """
     watched = not value.is_inference() and value.untyped_storage().resizable()
     known = _EXTREMES.get(value) if watched else None

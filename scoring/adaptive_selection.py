@@ -66,9 +66,9 @@ class ImageSelector:
     """Selects the images that are most informative about a new subject's ability, given its responses so far.
 
     The measure is the expected Fisher information. A response with probability P has the information P'^2 / (P (1 -
-    P)). It is averaged over the posterior of the new subject's ability and over posterior draws of the baseline (van
-    der Linden and Pashley 2000). P itself is averaged over the posterior of the item, so uncertain items are less
-    informative. The information of an image is the sum over its items.
+    P)). The information is averaged over the posterior of the new subject's ability and over posterior draws of the
+    baseline (van der Linden and Pashley 2000). P itself is averaged over the posterior of the item, so uncertain items
+    are less informative. The information of an image is the sum over its items.
 
     Args:
         fit: fitted model of the baseline, with binary responses.

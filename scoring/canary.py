@@ -43,8 +43,8 @@ class Rule(NamedTuple):
         scale: function that maps the metric into [0, 1].
         complement: views for which a low metric is good. The response is then 1 minus the scaled metric.
         between: smallest and largest possible value of the metric.
-        factor: factor by which CANARY's published program multiplies the metric before it caps the product at 1. 0 if
-            the metric is not capped.
+        factor: factor by which CANARY's published program multiplies the metric. The product is capped at 1. 0 if the
+            metric is not capped.
     """
 
     category: str
@@ -298,10 +298,10 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
 ) -> Placement:
     """Place a new subject among the subjects of a table of metrics, which are ranked as by `rank_table`.
 
-    Both layers are fitted to the table without the new subject (see `Anchor`). The new subject's metrics are scaled to
-    the range of each metric in the table, and its category abilities to the range of the table's subjects. Values
-    outside the range are clipped, with a note. A missing metric, or a category without any metric, counts as a missing
-    response.
+    The item response models of both layers are fitted to the table without the new subject (see `Anchor`). The new
+    subject's metrics are scaled to the range of each metric in the table, and its category abilities to the range of
+    the table's subjects. Values outside the range are clipped, with a note. A missing metric, or a category without any
+    metric, counts as a missing response.
 
     Args:
         values: metrics of the baseline, shape (N, M). NaN is missing.

@@ -41,9 +41,9 @@ class Tables(NamedTuple):
         discriminations: log discriminations, shape (A,).
         log_weight: log prior probability of `last`, shape (G,).
         likelihood: coefficients of the log-likelihood, from `likelihood`, shape (K, T, G).
-        ability_prior: prior of the abilities. Its settings are means and spreads.
-        difficulty_prior: prior of the difficulties. Its settings are spreads.
-        discrimination_prior: prior of the log discriminations. Its settings are spreads.
+        ability_prior: prior of the abilities, with settings of mean and spread.
+        difficulty_prior: prior of the difficulties, with settings of the spread.
+        discrimination_prior: prior of the log discriminations, with settings of the spread.
     """
 
     difficulty: Tensor

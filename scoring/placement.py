@@ -37,7 +37,7 @@ class Placement:
         responses: number of responses of the new subject. In a ranking by metrics, the number of metrics.
         images: number of images with a response of the new subject. 0 in a ranking by metrics.
         notes: warnings about the placement, and the numbers of items and images.
-        choice: the smallest selection of images that would have been enough. None if not requested.
+        choice: the smallest selection of images that would have been enough. None if the selection was not requested.
     """
 
     newcomer: str

@@ -132,7 +132,7 @@ class Ranking:
         """Plot scores with 95 % intervals, and a bracket around each tie group.
 
         Returns:
-            A Matplotlib figure. Notebooks show it, and `savefig` saves it.
+            A Matplotlib figure. Notebooks show the figure, and `savefig` saves the figure to a file.
 
         Raises:
             ImportError: If Matplotlib is not installed.
@@ -381,8 +381,8 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
         fit: fitted item response model. None if no model was fitted.
         images: number of resampled images, which determines how far percentile intervals are expanded (see
             `tail_probability`). 0 means percentile intervals that are not expanded.
-        p_values: p-values of a paired test over images, shape (N, N). A difference is significant only if it is also
-            significant in this test. None means no such test.
+        p_values: p-values of a paired test over images, shape (N, N). A difference must be significant in this test,
+            too. None means no such test.
         count: function that computes the Borda counts of `responses`.
 
     Returns:

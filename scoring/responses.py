@@ -59,12 +59,12 @@ def build_responses(
 ) -> Responses:
     """Build the matrix of responses of models, attacks, implementations or defences to images under attack.
 
-    If the subjects are models, a response is 1 if the attack did not fool the model, and 0 if it did or if the model
-    misclassifies the clean image. If the subjects are attacks or implementations, a response is 1 if the attack fooled
-    the model. If the model misclassifies the clean image, the response is missing. An invalid result counts against the
-    model or library that caused it (columns `invalid_by_model` and `invalid_by_library`). Other invalid results and all
-    results of failed attacks are missing. Notes report the number of missing responses, and whether the number depends
-    on the subject.
+    If the subjects are models, a response is 1 if the attack did not fool the model. The response is 0 if the attack
+    fooled the model, or if the model misclassifies the clean image. If the subjects are attacks or implementations, a
+    response is 1 if the attack fooled the model. If the model misclassifies the clean image, the response is missing.
+    An invalid result counts against the model or library that caused it (columns `invalid_by_model` and
+    `invalid_by_library`). Other invalid results and all results of failed attacks are missing. Notes report the number
+    of missing responses, and whether the number depends on the subject.
 
     An attack that ran in several libraries counts once, by the strongest implementation on each image, as in a worst
     case. Weak or broken implementations therefore have no effect, and the result does not depend on the order of the
@@ -82,16 +82,16 @@ def build_responses(
             (`violated`) result. `library` and `knowledge` are used in notes. `minimum_norm` marks minimum-norm attacks.
         subjects: kind of subjects to rank. Items are image x attack for "models", image x attack x original model for
             "defences", and image x model for "attacks" and "implementations". Models named "ORIGINAL+DEFENCE" are
-            defended models. Their undefended models are ranked as the defence "none".
+            defended models. The undefended models are ranked as the defence "none".
         budget: largest distance that counts as fooled (column `distance`). None means any distance. If a fixed-budget
             attack with a larger radius exceeds this distance, the response is missing, because a success may exist
             within the distance. The distance for a randomised model is known only if at least half of its samples are
             fooled. The results must be in one norm.
         per: unit that counts once: "attack", or "implementation" to count every implementation of an attack. To rank
             "attacks", "implementation" counts every library.
-        unequal: treatment of attempts that some subjects lack. "common" omits them, as in CANARY. "keep" keeps them,
-            with missing responses of those subjects. Scores are then unbiased only if the choice of attempts does not
-            depend on their outcomes.
+        unequal: treatment of attempts that some subjects lack. "common" omits these attempts, as in CANARY. "keep"
+            keeps these attempts, and the responses of subjects without the attempt are missing. Scores are then
+            unbiased only if the choice of attempts does not depend on their outcomes.
         original: name of the model whose defended versions are all other models. Needed to rank "defences" if the
             models are not named "ORIGINAL+DEFENCE".
 

@@ -120,8 +120,8 @@ def paired_p_values(parts: np.ndarray, clusters: Sequence[str]) -> np.ndarray:
 
     The null hypothesis is that each image favours either subject with equal probability. The test flips the sign of the
     difference on each image. If images have one item and responses are 0 or 1, the test equals McNemar's exact test.
-    The test is exact if few images differ, or if all differences are multiples of a common unit. Otherwise, it uses a
-    normal distribution with the same variance.
+    The test is exact if few images differ, or if all differences are multiples of a common unit. Otherwise, the test
+    uses a normal distribution with the same variance.
 
     Args:
         parts: contribution of each item to the score of each subject, shape (N, M): responses, or rates of comparisons

@@ -246,7 +246,7 @@ def integrate_items(
         deviation: standard deviation of the guide for each site.
 
     Returns:
-        The posterior. Its `step` shows whether Newton's method has converged.
+        The posterior. The field `step` shows whether Newton's method has converged.
     """
     shared = tuple(name for name in SHARED if name in mean and (model.name, name) != ("1pl", "discrimination_spread"))
     held = {name: mean[name].double().exp() for name in mean if name.endswith("_spread") and name not in shared}

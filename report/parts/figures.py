@@ -327,7 +327,7 @@ def _add_legend(figure: Any, columns: int = 2) -> None:
 def _plain_ticks(axes: Any) -> None:
     """Label the ticks of a logarithmic axis 1, 2, 5, 10 instead of powers of ten.
 
-    Matplotlib writes powers as formulas. It would then also read names with two "$" as formulas.
+    Matplotlib writes powers as formulas, and would then also read names with two "$" as formulas.
     """
     from matplotlib.ticker import FixedLocator, NullLocator
 
