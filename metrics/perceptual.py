@@ -259,7 +259,7 @@ def _colour_error(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 def _stage_difference(
     layers: nn.Sequential, weights: list[tuple[Tensor, Tensor]], inputs: Tensor, adv_inputs: Tensor
 ) -> Tensor:
-    """Return the DISTS of each pair of images: 1 minus the similarity, summed over the stages of the network.
+    """Return the DISTS of each pair of images: 1 minus the sum of the similarities in all stages of the network.
 
     piq's DISTS is not used, because piq downloads two files and resizes images above 256 pixels. The weights in piq sum
     to 0.9999998.

@@ -138,8 +138,8 @@ class Subsample(NamedTuple):
         images: number of images in a subset.
         subsets: number of random subsets.
         width: mean width of the scores' 95 % intervals.
-        projected: width projected from the width on all images, which is assumed to be proportional to 1 /
-            sqrt(images).
+        projected: width that is expected from the width on all images, if the width is inversely proportional to the
+            square root of the number of images.
         ranks: mean number of ranks in the 95 % interval of a rank.
         apart: number of pairs of subjects that differ significantly, averaged over the subsets.
     """

@@ -204,8 +204,8 @@ def missing_by_subject(missing: np.ndarray) -> float:
     """Return the p-value of a test of whether the subjects differ in their number of missing responses.
 
     The test is Cochran's Q (1950) with the images as blocks. An image may have more than one missing response, so
-    counts are used instead of 0 and 1 (Friedman 1937). Responses to one image may be dependent, because the null
-    distribution permutes the counts of an image only between subjects.
+    counts are used instead of 0 and 1 (Friedman 1937). Under the null hypothesis, the counts of an image belong to the
+    subjects in random order. The responses to one image may therefore depend on each other.
 
     Args:
         missing: number of missing responses of each subject to each image, shape (N, images).

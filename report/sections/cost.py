@@ -135,11 +135,10 @@ def _servers(folder: ReportData) -> PageTable | None:
 
 
 def mark_pareto_front(prices: Sequence[CostPoint]) -> list[CostPoint]:
-    """Return the points with `front` set.
+    """Return the points with the field `front` set.
 
-    A point is on the front if no other point has higher success at no higher cost.
-
-    Points without any success are not on the front.
+    A point is on the Pareto front unless some other point is at least as good in success and in cost, and better in one
+    of the two. Points without any success are not on the front.
     """
     points = np.array([(-price.success, price.passes) for price in prices]).reshape(-1, 2)
     no_worse = (points[None] <= points[:, None]).all(2) & (points[None] != points[:, None]).any(2)

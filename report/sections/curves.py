@@ -31,16 +31,16 @@ def write_curves(
     *,
     order: Sequence[str] = (),
 ) -> Section | None:
-    """Build the section with curves of accuracy and distance. A kind of curves that is None is omitted.
+    """Build the section with curves of accuracy and distance.
 
     Args:
-        epsilon: curves of accuracy against the radius.
-        queries: curves of accuracy against the number of queries.
-        distances: curves of median distance against the number of queries.
+        epsilon: curves of accuracy against the radius. None if there are no such curves.
+        queries: curves of accuracy against the number of queries. None if there are no such curves.
+        distances: curves of median distance against the number of queries. None if there are no such curves.
         order: names of the models. Only the first models are drawn if there are too many.
 
     Returns:
-        The section, or None if all kinds of curves are None.
+        The section, or None if there are no curves.
     """
     blocks: list[Any] = []
     if epsilon is not None:
