@@ -118,7 +118,9 @@ def reached_classes(adv_logits: Tensor) -> Tensor:
 def confusion_within(
     logits: Tensor, adv_logits: Tensor, classes: Sequence[int] | None = None, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Share of the images predicted in a group of classes that the attack moves to a different class of the group.
+    """Share of the images that the attack moves from one class to another class of the same group of classes.
+
+    Only images with a clean prediction in the group count.
 
     Args:
         logits: logits of the clean images, shape (N, C). Mopuri et al. use correctly classified images only.

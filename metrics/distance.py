@@ -85,7 +85,7 @@ def euclidean_distortion(
 ) -> Tensor:
     """Root mean square change of the colour values (normalised L2 norm), over successful attacks.
 
-    The paper's formula is ||xa - x||_2 / N, but the values in its Table 5 agree with the divisor sqrt(3 N).
+    The formula in CANARY's paper is ||xa - x||_2 / N, but the values in Table 5 agree with the divisor sqrt(3 N).
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).

@@ -255,7 +255,7 @@ def design_effect(fit: "IRTFit", responses: np.ndarray, clusters: Sequence[str])
 
 
 def _scores(fit: "IRTFit", responses: np.ndarray) -> np.ndarray:
-    """Return the derivative of the log-likelihood of each response by the ability, shape (N, M).
+    """Return the derivative of the log-likelihood of each response with respect to the ability, shape (N, M).
 
     The derivative is 0 for a missing response. The means over subjects and over items are subtracted, because only
     differences of abilities are determined.

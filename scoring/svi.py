@@ -175,7 +175,8 @@ class Items(NamedTuple):
     Attributes:
         mean: means, shape (M, P).
         covariance: covariance matrices, shape (M, P, P).
-        slope: derivative of the mean by the global vector (see `IntegrationProblem`) of length G, shape (M, P, G).
+        slope: derivative of the mean with respect to the global vector (see `IntegrationProblem`) of length G, shape
+            (M, P, G).
     """
 
     mean: Tensor
@@ -325,7 +326,7 @@ def _rule(names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _differentiate(problem: IntegrationProblem, place: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the log density of each item at each node, and its first two derivatives by the global vector.
+    """Return the log density of each item at each node, and two derivatives with respect to the global vector.
 
     The log density has shape (K, m), each derivative (K, G, m). Every response and every item has a separate copy of
     the abilities and the priors' parameters, so the derivatives of the sum over all items also give the derivatives of
