@@ -41,7 +41,7 @@ class IRTFit:
         diagnostics: convergence diagnostics of the draws.
         items: posterior draws of the item parameters, by name, shape (D, M). About a hundred draws per chain are
             stored, without standardisation. The entry "ability" has the abilities of the same draws, shape (D, N).
-        mcmc: Pyro's `MCMC` object, for example for `arviz.from_pyro`. None unless the method was "fast".
+        mcmc: Pyro's `MCMC` object, for example for `arviz.from_pyro`. None for the methods "svi" and "nuts".
     """
 
     model: ResponseModel
@@ -100,8 +100,9 @@ def fit_irt(
         method: method that fits the Pyro program `item_response`. "fast" is a Gibbs sampler on a grid, a kernel of
             Pyro's MCMC. "nuts" is the reference, which is many times slower. "svi" is an approximation for data that
             are too large to sample: variational inference on subsamples of the items, then integration over the items.
-            "auto" selects "svi" for binary responses under 1PL or 2PL if sampling would take minutes (60 subjects x
-            4000 items). Otherwise "auto" selects "fast", and triples the chain length if the chains have not converged.
+            "auto" selects "svi" for binary responses under 1PL or 2PL if sampling would take minutes (from about 60
+            subjects x 4000 items). Otherwise "auto" selects "fast", and triples the chain length if the chains have not
+            converged.
         chains: number of independent chains, at least 2.
         warmup: number of discarded draws per chain.
         draws: number of stored draws per chain, at least 4.

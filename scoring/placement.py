@@ -37,7 +37,8 @@ class Placement:
         responses: number of responses of the new subject. In a ranking by metrics, the number of metrics.
         images: number of images with a response of the new subject. 0 in a ranking by metrics.
         notes: warnings about the placement, and the numbers of items and images.
-        choice: the smallest selection of images that would have been enough. None if the selection was not requested.
+        choice: selection of images from `replay_selection`, which shows how few images would have been enough. None if
+            the selection was not requested.
     """
 
     newcomer: str
@@ -215,7 +216,7 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
         knowledge: attacker knowledge of the results to use, from both tables. None means any knowledge.
         per: unit that counts once: "attack" or "implementation" (see `build_responses`).
         unequal: treatment of attempts that some subjects of the baseline lack (see `build_responses`).
-        original: undefended model of all other models, to rank defences (see `build_responses`).
+        original: name of the undefended model if all other models are its defended versions (see `build_responses`).
         model: item response model: "1pl", "2pl", "3pl" or "auto" (see `rank_responses`).
         method: fitting method (see `fit_irt`).
         seed: random seed. The same seed gives the same placements.

@@ -26,8 +26,8 @@ class Projection(NamedTuple):
         images: present number of images.
         low: number of additional images that would separate the two subjects with probability 0.1, if the present
             difference is the true difference. None if the total would exceed `TIMES` times the present number.
-        more: number of additional images for probability 0.5. None under the condition of `low`.
-        high: number of additional images for probability 0.9. None under the condition of `low`.
+        more: number of additional images for probability 0.5. None under the same condition as for `low`.
+        high: number of additional images for probability 0.9. None under the same condition as for `low`.
     """
 
     better: str

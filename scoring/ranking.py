@@ -338,7 +338,7 @@ def rank_results(  # noqa: PLR0913 - the data by position, the choices by keywor
         budget: largest distance that counts as fooled (see `build_responses`). None means any distance.
         per: unit that counts once: "attack" or "implementation" (see `build_responses`).
         unequal: treatment of attempts that some subjects lack: "common" or "keep" (see `build_responses`).
-        original: undefended model of all other models, to rank defences (see `build_responses`).
+        original: name of the undefended model if all other models are its defended versions (see `build_responses`).
         scoring: "irt", "mean" or "borda" (see `rank_responses`).
         model: item response model: "1pl", "2pl", "3pl" or "auto".
         method: fitting method (see `fit_irt`).

@@ -92,8 +92,8 @@ def build_responses(
         unequal: treatment of attempts that some subjects lack. "common" omits these attempts, as in CANARY. "keep"
             keeps these attempts, and the responses of subjects without the attempt are missing. Scores are then
             unbiased only if the choice of attempts does not depend on their outcomes.
-        original: name of the model whose defended versions are all other models. Needed to rank "defences" if the
-            models are not named "ORIGINAL+DEFENCE".
+        original: name of the undefended model if all other models are its defended versions. Needed to rank "defences"
+            if the models are not named "ORIGINAL+DEFENCE".
 
     Returns:
         The responses, with subjects and items in the order of the results. Items without any response are omitted.
@@ -144,7 +144,7 @@ def build_against(
         per: unit that counts once: "attack" or "implementation" (see `build_responses`).
         unequal: treatment of attempts that some subjects of the baseline lack: "common" or "keep" (see
             `build_responses`).
-        original: undefended model of all other models, for "defences" (see `build_responses`).
+        original: name of the undefended model if all other models are its defended versions (see `build_responses`).
 
     Returns:
         A matrix for each new subject. A subject that is also in the baseline is not new. Its rows among the new results

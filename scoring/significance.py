@@ -22,9 +22,9 @@ _ROUNDING = 1e-9
 def tell_apart(deviations: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, float]:
     """Return which pairs of subjects differ significantly, corrected for the number of pairs.
 
-    The method is step-down max-T. If all subjects are equal, at least 95 % of rankings have no significant pair
-    (Westfall and Young 1993; Romano and Wolf 2005). The draws are centred on their means, and the largest deviation
-    over all pairs is computed in each draw. A pair differs if its deviations exceed the 95 % quantile of these largest
+    The method is step-down max-T (Westfall and Young 1993; Romano and Wolf 2005). If all subjects are equal, at least
+    95 % of rankings have no significant pair. The draws are centred on their means, and the largest deviation over all
+    pairs is computed in each draw. A pair differs if its deviations exceed the 95 % quantile of these largest
     deviations. The test is repeated for the remaining pairs until no further pair differs. The threshold is at least
     that for a single pair, the 97.5 % quantile of the normal distribution.
 
@@ -205,7 +205,7 @@ def missing_by_subject(missing: np.ndarray) -> float:
 
     The test is Cochran's Q (1950) with the images as blocks. An image may have more than one missing response, so
     counts are used instead of 0 and 1 (Friedman 1937). Under the null hypothesis, the counts of an image belong to the
-    subjects in random order. The responses to one image may therefore depend on each other.
+    subjects in random order. Dependent responses to one image therefore do not invalidate the test.
 
     Args:
         missing: number of missing responses of each subject to each image, shape (N, images).

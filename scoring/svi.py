@@ -237,7 +237,8 @@ def integrate_items(
 ) -> Marginal:
     """Compute the joint posterior of abilities, priors and items, starting from a fitted guide.
 
-    The standard deviation of the abilities is fixed at the guide's value, because its joint mode would be at zero.
+    The standard deviation of the abilities is fixed at the guide's value, because the joint mode would otherwise be at
+    a standard deviation of zero.
 
     Args:
         model: model with its priors.
