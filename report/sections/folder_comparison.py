@@ -33,8 +33,8 @@ class RunChange:
         left_out: number of images that are excluded from the tests, because a result is invalid in one of the folders.
         before: rate of robust images in the first folder.
         after: rate of robust images in the second folder.
-        lost: number of images that are robust in the first folder only.
-        gained: number of images that are robust in the second folder only.
+        lost: names of the images that are robust in the first folder only.
+        gained: names of the images that are robust in the second folder only.
         p_robust: p-value of the exact McNemar test on robustness.
         p_distance: p-value of Wilcoxon's test on the distances of images that are fooled in both folders.
         differs: other differences between the folders, such as the weights, the pixels or the version of the library.

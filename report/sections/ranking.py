@@ -172,7 +172,7 @@ def _plain_radii(folder: ReportData, kinds: Sequence[str]) -> list[str]:
 
 
 def _pictures(folder: ReportData) -> dict[str, str]:
-    """Return the name of the clean image in the gallery for each image that has a picture, by the name of the image."""
+    """Return the names of clean images in the gallery, by the name of the image in the responses."""
     return {
         f"{known.subject.data} {example.image}": f"{key}-{example.place}"
         for key, known in folder.outcomes.clean.items()
