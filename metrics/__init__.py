@@ -1,9 +1,9 @@
 """Metrics of adversarial attacks, models and defences. The folder also works as a separate package (see its README.md).
 
-Metrics are functions of batched tensors. They compute on the device and in the precision of their arguments. `METRICS`
-maps each symbol to its record, in the order of the imports below. With `reduction="none"`, a metric returns one value
-per image, and NaN for images that do not count. `summarise` turns these values into a mean and the number of images
-that count.
+A metric is a function of batched tensors. The function computes on the device and in the precision of its arguments.
+`METRICS` maps the symbol of each metric, such as "MR", to a record that describes the metric. With `reduction="none"`,
+a metric returns one value per image, and NaN for images that do not count. `summarise` turns these values into a mean
+and the number of images that count.
 """
 
 from typing import TYPE_CHECKING

@@ -4,7 +4,7 @@ from . import METRICS, NOTATION, Metric
 
 
 def render() -> str:
-    """Return the notation of the formulas and a Markdown table with one row per metric."""
+    """Return the table of all metrics in Markdown, with one row per metric, after the notation of the formulas."""
     heads = ("symbol", "function", "also", "meaning", "formula", "robust when", "range", "unit", "source")
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     return f"{NOTATION}\n\n" + "\n".join(rows + [_row(record) for record in METRICS.values()]) + "\n"

@@ -32,7 +32,7 @@ def clean_accuracy(logits: Tensor, labels: Tensor, *, reduction: Reduction = "me
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). It is NaN without images.
+        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). NaN if there are no images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -56,18 +56,19 @@ def clean_accuracy(logits: Tensor, labels: Tensor, *, reduction: Reduction = "me
     tables=("models",),
 )
 def macro_f1(logits: Tensor, labels: Tensor, *, classes: Literal["met", "all"] = "met") -> Tensor:
-    """Unweighted mean over the classes of the F1 score.
+    """Macro F1: the F1 score of each class, averaged over the classes without weights.
 
-    For each class, F1 = 2 P R / (P + R) with precision P and recall R. 0/0 counts as 0. The paper averages over images,
-    although precision and recall are defined for classes.
+    For each class, F1 = 2 P R / (P + R) with precision P and recall R. 0/0 counts as 0. The formula in CANARY's paper
+    averages over images, although precision and recall are defined for classes.
 
     Args:
         logits: logits of the clean images, shape (N, K).
         labels: true classes, shape (N,), int64.
-        classes: "met" averages over the classes that occur among labels or predictions, "all" over all K.
+        classes: classes to average over. "met" selects the classes that occur among the labels or the predictions.
+            "all" selects all K classes.
 
     Returns:
-        A fraction, as a scalar. It is NaN without images.
+        The mean F1 score in [0, 1], as a scalar. NaN if there are no images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -99,7 +100,7 @@ def macro_f1(logits: Tensor, labels: Tensor, *, classes: Literal["met", "all"] =
     tables=("models",),
 )
 def true_class_confidence(logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-    """Probability that the model gives to the true class, whether it predicts it or not.
+    """Probability that the model assigns to the true class, averaged over correctly and wrongly classified images.
 
     Args:
         logits: logits of the clean images, shape (N, K).
@@ -107,7 +108,7 @@ def true_class_confidence(logits: Tensor, labels: Tensor, *, reduction: Reductio
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A probability, as a scalar. For "none", one value for each image, shape (N,). It is NaN without images.
+        A probability, as a scalar. For "none", one value for each image, shape (N,). NaN if there are no images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -142,20 +143,20 @@ def robust_accuracy(
 ) -> Tensor:
     """Share of all images that are classified correctly, both clean and under every attack.
 
-    If any attack fools an image, the image is not robust. In tables, an image with an invalid result is not robust
-    either. For a randomised model, the value of an image is the fraction of its samples that are robust.
+    If any attack fools an image, the image is not robust. In davylamp's tables, an image with an invalid result is not
+    robust either. For a randomised model, the value of an image is the fraction of its samples that are robust.
 
     Args:
         logits: logits of the clean images, shape (N, K).
         adv_logits: logits of the adversarial images, shape (N, K), or shape (A, N, K) for A attacks.
         labels: true classes, shape (N,), int64.
-        targets: target classes of targeted attacks, shape (N,), int64. An image counts as robust unless it is
-            classified as its target. None for untargeted attacks.
+        targets: target classes of targeted attacks, shape (N,), int64. The image of a targeted attack counts as robust
+            unless the model predicts the target. None means that the attacks are untargeted.
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). It is the clean accuracy if the images
-        are unchanged. It is NaN without images.
+        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). Unchanged images give the clean
+        accuracy. NaN if there are no images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.

@@ -54,7 +54,7 @@ def grad_cam(
     score: Literal["logit", "softmax"] = "logit",
     layout: Layout | None = None,
 ) -> Tensor:
-    """Class activation maps of a layer (Grad-CAM), at the resolution of the layer and not rescaled.
+    """Compute class activation maps of a layer (Grad-CAM), at the resolution of the layer and without normalisation.
 
     A map is the positive part of a weighted sum of the layer's channels. The weight of a channel is the gradient of the
     class score, averaged over the channel's positions. Only the part of the model after the layer is differentiated.
@@ -62,15 +62,15 @@ def grad_cam(
     Args:
         model: classifier in evaluation mode that returns logits (N, K).
         inputs: images in [0, 1], shape (N, C, H, W).
-        classes: class of each map, int64, shape (N,), or shape (N, M) for M classes per image. M classes need only one
-            forward pass.
+        classes: class for which each map is computed, int64, shape (N,). Shape (N, M) computes M maps per image from a
+            single forward pass.
         layer: name of the layer (as in `model.named_modules()`) or the module itself. None selects the output of the
-            last stage, after its activation. This works for torchvision's classifiers and EfficientNet-Lite, also
-            inside a wrapper. For vision transformers it is the first norm of the last block, for Swin the last norm.
+            last stage, after its activation, in torchvision's classifiers and EfficientNet-Lite, also inside a wrapper.
+            In vision transformers, None selects the first norm of the last block, and in Swin the last norm.
         score: class score to differentiate: "logit", as in the Grad-CAM paper, or "softmax", the probability.
-        layout: layout of the layer's output: "maps" (N, c, h, w), "maps-last" (N, h, w, c), or "tokens" (N, t, c), a
-            square of positions with or without a class token before it. None selects "tokens" for an output of three
-            dimensions, "maps-last" for Swin, and otherwise "maps".
+        layout: layout of the layer's output. "maps" is (N, c, h, w), "maps-last" is (N, h, w, c), and "tokens" is (N,
+            t, c), where the t positions form a square and a class token may come first. None selects "tokens" for an
+            output of three dimensions, "maps-last" for Swin, and otherwise "maps".
 
     Returns:
         Maps of shape (N, h, w), or (N, M, h, w) for M classes per image, >= 0.
@@ -125,7 +125,7 @@ def predicted_attention_similarity(
 
     Returns:
         A cosine, as a scalar. For "none", one value for each image, shape (N,), and NaN where the clean image is
-        misclassified or a map is all zero. It is 1 if the images are unchanged.
+        misclassified or a map is all zero. Unchanged images give 1.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -167,7 +167,7 @@ def true_attention_similarity(
 
     Returns:
         A cosine, as a scalar. For "none", one value for each image, shape (N,), and NaN where the clean image is
-        misclassified or a map is all zero. It is 1 if the images are unchanged.
+        misclassified or a map is all zero. Unchanged images give 1.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -178,9 +178,9 @@ def true_attention_similarity(
 
 
 def _cosine(cams: Tensor, adv_cams: Tensor) -> Tensor:
-    """Return the cosine of each pair of maps, or NaN if one of them is all zero.
+    """Return the cosine similarity of each pair of maps. NaN if a map of the pair is all zero.
 
-    The maps are scaled first, so that small values do not underflow.
+    Each map is first divided by its maximum, because the squares of small values would underflow.
     """
     pairs = [at_least_float32(maps).flatten(1) for maps in (cams, adv_cams)]
     directions = [maps / maps.amax(1, keepdim=True) for maps in pairs]
@@ -226,16 +226,16 @@ def _known_layers(model: nn.Module) -> Iterator[nn.Module]:
 def _gradients(
     model: nn.Module, module: nn.Module, inputs: Tensor, classes: Tensor, score: str
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return the module's output, and its gradient of the scores for each column of `classes`.
+    """Return the output of a layer, and the gradients of the class scores with respect to this output.
 
-    If the model runs the layer on parts of the batch, the outputs are joined. If a layer runs twice for each image, for
-    example with shared weights, the last run counts.
+    There is one gradient for each column of `classes`. If the model runs the layer on parts of the batch, the outputs
+    are joined. If the layer runs twice for each image, for example with shared weights, the last run counts.
     """
     caught: list[Tensor] = []
 
     def catch(_module: nn.Module, _inputs: Any, output: Any) -> Tensor:
         if not isinstance(output, Tensor):
-            raise ValueError(f"expected a layer that gives a tensor, got {type(output).__name__}")
+            raise ValueError(f"expected a layer whose output is a tensor, got {type(output).__name__}")
         caught.append(output.detach().requires_grad_())
         return caught[-1].clone()  # what follows may work in place
 
@@ -266,7 +266,7 @@ def _gradient(score: Tensor, outputs: list[Tensor], *, keep: bool) -> Tensor:
         gradients = torch.autograd.grad(score, outputs, retain_graph=keep, allow_unused=True)
     known = [gradient for gradient in gradients if gradient is not None]
     if len(known) < len(outputs):
-        raise ValueError("expected a layer on which the scores depend, got a layer without influence on them")
+        raise ValueError("the class scores do not depend on the output of the layer; choose another layer")
     return torch.cat(known)
 
 
@@ -284,8 +284,10 @@ def _channels_first(values: Tensor, layout: Layout | None) -> Tensor:
     if values.ndim == 3 and layout in (None, "tokens", "maps-last"):
         side = isqrt(values.shape[1])
         if values.shape[1] - side**2 not in (0, 1):
-            raise ValueError(f"expected a square of tokens, with or without a class token, got {values.shape[1]}")
+            raise ValueError(
+                f"expected a square number of tokens, or one more with a class token, got {values.shape[1]}"
+            )
         return values[:, -(side**2) :].transpose(1, 2).unflatten(2, (side, side))
     if values.ndim != 4 or layout == "tokens":
-        raise ValueError(f"expected a layer that gives maps or tokens, got shape {tuple(values.shape)}")
+        raise ValueError(f"expected a layer whose output is maps or tokens, got shape {tuple(values.shape)}")
     return values.permute(0, 3, 1, 2) if layout == "maps-last" else values

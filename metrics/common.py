@@ -26,17 +26,17 @@ def check(
     within: tuple[float, float] | None = FINITE,
     sizes: Sizes | None = None,
 ) -> Sizes:
-    """Check that tensors have the same shape, and return the sizes of its dimensions.
+    """Check shape, element type and values of tensors, and return the sizes of their dimensions.
 
     Args:
         tensors: tensors by the names that error messages use.
-        dims: names of the dimensions, such as "N K". A name in `sizes` must have that size.
-        kind: type of the elements. "number" is float or integer.
-        within: smallest and largest allowed element. NaN is not allowed. None to allow every value, including NaN.
-        sizes: known sizes by name of the dimension.
+        dims: names of the dimensions, such as "N K". All tensors must have the same size in a dimension.
+        kind: element type of the tensors. "number" allows float and integer.
+        within: smallest and largest allowed element. NaN is not allowed. None allows every value, including NaN.
+        sizes: sizes of dimensions from an earlier check, by name. A dimension of this name must have the same size.
 
     Returns:
-        The sizes of all dimensions known so far.
+        The sizes of all dimensions, including those in `sizes`, by name.
 
     Raises:
         TypeError: if a value is not a tensor.
@@ -75,11 +75,10 @@ def _check_elements(name: str, value: Tensor, kind: Kind, within: tuple[float, f
 
 
 def _extremes(value: Tensor) -> tuple[float, float]:
-    """Return the smallest and largest element, or NaN if any element is NaN.
+    """Return the smallest and the largest element of a tensor. Both are NaN if any element is NaN.
 
-    The result is cached until the tensor is deleted or changed. NumPy memory (which torch cannot resize) and inference
-    tensors (which have no version) are checked at every call. Writes through `.data` do not change the version, so they
-    are not detected.
+    The result is cached until the tensor is deleted or changed. Tensors in NumPy memory and inference tensors are not
+    cached, because torch does not track their changes. Changes through `.data` are not detected.
     """
     watched = not value.is_inference() and value.untyped_storage().resizable()
     known = _EXTREMES.get(value) if watched else None
@@ -107,7 +106,7 @@ def check_images(**named: Tensor) -> Sizes:
 
 
 def check_success(sizes: Sizes, **named: Tensor | None) -> Sizes:
-    """Raise ValueError unless the flags are bool and have shape (N,). None (all images count) is accepted."""
+    """Raise ValueError unless the success flags are bool and have shape (N,). None is accepted."""
     return check({name: each for name, each in named.items() if each is not None}, "N", kind="bool", sizes=sizes)
 
 
@@ -118,12 +117,12 @@ def check_index(name: str, value: int, size: int) -> None:
 
 
 def check_pairs(inputs: Tensor, adv_inputs: Tensor, success: Tensor | None, *, least: int = 1) -> Sizes:
-    """Check clean images, adversarial images and success flags, and return the sizes of their dimensions.
+    """Check the arguments of an image metric, and return the sizes N, C, H and W.
 
     Args:
         inputs: clean images, shape (N, C, H, W).
-        adv_inputs: adversarial images, same shape.
-        success: whether each image counts, shape (N,), bool. None to count all images.
+        adv_inputs: adversarial images, shape (N, C, H, W).
+        success: whether each image counts, shape (N,), bool. None means that all images count.
         least: smallest allowed height and width, pixels.
     """
     sizes = check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
@@ -133,7 +132,7 @@ def check_pairs(inputs: Tensor, adv_inputs: Tensor, success: Tensor | None, *, l
 
 
 def check_choice(name: str, value: Any, allowed: Iterable[Any]) -> None:
-    """Raise ValueError unless the value of an option is allowed."""
+    """Raise ValueError unless the value of an option is among the allowed values."""
     allowed = list(allowed)
     if value not in allowed:
         raise ValueError(f"expected {name} to be one of {', '.join(map(repr, allowed))}, got {value!r}")
@@ -145,46 +144,57 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 
 def nan_where_undefined(values: Tensor, where: Tensor | None) -> Tensor:
-    """Return the values as floats, with NaN where `where` is False. None keeps all values."""
+    """Return values with NaN where `where` is False. If `where` is None, the values are not changed."""
     return values if where is None else values.where(where, nan)
 
 
 def as_float(true: Tensor, like: Tensor) -> Tensor:
-    """Return 1 for True and 0 for False, in the precision of `like` but at least float32."""
+    """Convert True to 1 and False to 0, in the precision of `like` but at least float32."""
     return true.to(torch.float64 if like.dtype == torch.float64 else torch.float32)
 
 
 def confidence(logits: Tensor, classes: Tensor) -> Tensor:
-    """Return the softmax probability of one class per row. At most `ROWS` rows are in memory at a time."""
+    """Return the softmax probability of one class per row of logits, at least float32.
+
+    Args:
+        logits: shape (N, K). At most `ROWS` rows are converted at a time, to save memory.
+        classes: class of each row, shape (N,).
+    """
     parts = zip(logits.split(ROWS), classes.split(ROWS), strict=True)
     return torch.cat([at_least_float32(rows).softmax(1).gather(1, index[:, None])[:, 0] for rows, index in parts])
 
 
 def grey_levels(images: Tensor) -> Tensor:
-    """Return the nearest 8-bit grey level, 0 to 255, for values in [0, 1]. Half a level is rounded up."""
+    """Convert images in [0, 1] to the nearest 8-bit grey levels, 0 to 255. Half a level is rounded up."""
     images = at_least_float32(images)
     return torch.add(images.new_tensor(0.5), images, alpha=255).floor_()
 
 
 def l2_divisor(values: int, normalisation: Normalisation) -> float:
-    """Return the number by which the L2 norm of `values` colour values is divided."""
+    """Return the number by which the L2 norm of an image change is divided.
+
+    Args:
+        values: number of colour values in an image.
+        normalisation: "rms" for sqrt(values), "published" for sqrt(3 values), or "formula" for values.
+    """
     divisors = {"rms": sqrt(values), "published": sqrt(3 * values), "formula": float(values)}
     check_choice("normalisation", normalisation, divisors)
     return divisors[normalisation]
 
 
 def values_at_once(device: torch.device) -> int:
-    """Return the number of colour values per group of images that is fast on the device."""
+    """Return the number of colour values that a device processes fastest in one group of images."""
     return VALUES["cpu" if device.type == "cpu" else "other"]
 
 
 def in_groups(function: Callable[..., Tensor], *images: Tensor, at_once: int | None = None) -> Tensor:
-    """Apply a function to small groups of images, which is faster than all images at once, without gradients.
+    """Apply a function to groups of images, without gradients. Small groups are faster than all images at once.
 
     Args:
-        function: called with one tensor (n, C, H, W), float32 or float64, for each of `images`. Returns shape (n,).
+        function: function that computes one value per image, shape (n,), of a group of n images. Called with one tensor
+            of shape (n, C, H, W), float32 or float64, for each tensor in `images`.
         *images: tensors of shape (N, C, H, W).
-        at_once: colour values per group. None for a number that suits the device.
+        at_once: number of colour values per group. None selects a number that suits the device.
 
     Returns:
         The values, shape (N,).

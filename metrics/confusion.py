@@ -1,4 +1,4 @@
-"""Semantic and visual distance between the class predicted under attack and the clean prediction or the target."""
+"""Semantic and visual difference between the class predicted under attack and the clean prediction or the target."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -33,19 +33,19 @@ PAPER_KS = (1, 2, 5, 10, 20, 50, 100)
     usual=5,
 )
 def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: Reduction = "mean") -> Tensor:
-    """Share of the images whose clean prediction is no longer among the K most probable classes.
+    """Share of the images whose clean prediction is no longer among the K most probable classes under attack.
 
     Classes that tie with the clean prediction do not lower its rank, so a tie counts against the attack. If the model
     has at most K classes, every class is among the first K, and the rate is NaN.
 
     Args:
-        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
+        logits: logits of the clean images, shape (N, C). Mopuri et al. use correctly classified images only.
         adv_logits: logits of the adversarial images, shape (N, C).
         k: number of most probable classes, at least 1.
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). It is 0 if the images are unchanged.
+        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -71,19 +71,19 @@ def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: 
 def fooling_rate_auc(
     logits: Tensor, adv_logits: Tensor, ks: Sequence[int] = PAPER_KS, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Mean fooling rate at K: the area under its curve over K, divided by the range of K.
+    """Mean fooling rate over K: the area under the curve of the fooling rate at K, divided by the range of K.
 
-    The area follows the trapezoid rule on a linear axis. The paper does not specify the axis and the normalisation. Its
-    values for the weakest attacks cannot be reproduced with these choices.
+    The area follows the trapezoid rule on a linear axis. Mopuri et al. do not specify the axis and the normalisation,
+    and their values for the weakest attacks cannot be reproduced.
 
     Args:
-        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
+        logits: logits of the clean images, shape (N, C). Mopuri et al. use correctly classified images only.
         adv_logits: logits of the adversarial images, shape (N, C).
-        ks: values of K: at least two, increasing, at least 1. The default is the paper's choice.
+        ks: values of K: at least two, increasing, at least 1. The default is the choice of Mopuri et al.
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A fraction, as a scalar. For "none", one value for each image, shape (N,). It is 0 if the images are unchanged.
+        A fraction, as a scalar. For "none", one value for each image, shape (N,). Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -123,16 +123,16 @@ def semantic_confusion(
     """Share of the images whose prediction under attack has a different meaning from the clean prediction.
 
     Args:
-        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
+        logits: logits of the clean images, shape (N, C). Mopuri et al. use correctly classified images only.
         adv_logits: logits of the adversarial images, shape (N, C).
-        similarity: similarity of each pair of classes, shape (C, C), -1 to 1, such as `imagenet_wup` for ImageNet.
-            NaN if it is undefined.
+        similarity: similarity of each pair of classes, shape (C, C), -1 to 1, such as `imagenet_wup` for ImageNet. NaN
+            if the similarity of a pair is undefined.
         threshold: similarity below which two classes count as different.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
         A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN where the similarity is
-        undefined. It is 0 if the images are unchanged.
+        undefined. Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -163,7 +163,7 @@ def visual_confusion(
     """Share of the images whose prediction under attack is visually unlike the clean prediction.
 
     Args:
-        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
+        logits: logits of the clean images, shape (N, C). Mopuri et al. use correctly classified images only.
         adv_logits: logits of the adversarial images, shape (N, C).
         weight: weight of the last linear layer of the model, shape (C, d).
         threshold: similarity below which two classes count as different.
@@ -171,7 +171,7 @@ def visual_confusion(
 
     Returns:
         A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN where the similarity is
-        undefined. It is 0 if the images are unchanged.
+        undefined. Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -205,14 +205,14 @@ def targeted_semantic_confusion(
     Args:
         targets: target classes, shape (N,), int64.
         adv_logits: logits of the adversarial images, shape (N, C).
-        similarity: similarity of each pair of classes, shape (C, C), -1 to 1, such as `imagenet_wup` for ImageNet.
-            NaN if it is undefined.
+        similarity: similarity of each pair of classes, shape (C, C), -1 to 1, such as `imagenet_wup` for ImageNet. NaN
+            if the similarity of a pair is undefined.
         threshold: similarity below which two classes count as different.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
         A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN where the similarity is
-        undefined. It is 0 if all images reach their target.
+        undefined. 0 if all images reach their target.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -251,7 +251,7 @@ def targeted_visual_confusion(
 
     Returns:
         A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN where the similarity is
-        undefined. It is 0 if all images reach their target.
+        undefined. 0 if all images reach their target.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -261,7 +261,7 @@ def targeted_visual_confusion(
 
 
 def weight_similarity(weight: Tensor) -> Tensor:
-    """Visual similarity of each pair of classes: the cosine of their weights in the last layer, without bias.
+    """Visual similarity of each pair of classes: the cosine of the classes' weights in the last layer, without bias.
 
     Args:
         weight: weight of the last linear layer of the model, shape (C, d).
@@ -279,13 +279,16 @@ def weight_similarity(weight: Tensor) -> Tensor:
 
 
 def rank_of_clean(logits: Tensor, adv_logits: Tensor) -> Tensor:
-    """Return the rank of the clean prediction under attack: 1 plus the number of classes with a higher score."""
+    """Return the rank of the clean prediction under attack: 1 plus the number of classes with a higher logit."""
     score = adv_logits.gather(1, logits.argmax(1, keepdim=True))
     return 1 + (adv_logits > score).sum(1)
 
 
 def _confused(before: Tensor, adv_logits: Tensor, similarity: Tensor, threshold: float) -> Tensor:
-    """Return 1 if the prediction under attack is less similar to the class `before` than the threshold, otherwise 0."""
+    """Return 1 if the prediction under attack is less similar to the class `before` than `threshold`, otherwise 0.
+
+    NaN if the similarity is undefined.
+    """
     classes = adv_logits.shape[1]
     check({"similarity": similarity}, "C C", within=None, sizes={"C": classes})
     alike = similarity[before, adv_logits.argmax(1)]

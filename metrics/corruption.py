@@ -23,16 +23,16 @@ INFINITE = float("inf")
     kind="set",
 )
 def corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = None) -> Tensor:
-    """Error rate under each corruption, summed over its severities.
+    """Error rate of a model under each corruption, summed over the severities of the corruption.
 
     Args:
         errors: error rate of each corruption at each severity, shape (corruptions, severities), in [0, 1].
-        baseline_errors: error rates of a reference model, same shape. Each sum is divided by the reference model's sum,
-            as in Hendrycks and Dietterich (2019).
+        baseline_errors: error rates of a reference model, same shape. Each sum is divided by the sum of the reference
+            model, as in Hendrycks and Dietterich (2019). None means that the sums are not divided.
 
     Returns:
-        Shape (corruptions,). Without a reference model, values are from 0 to the number of severities. With one, they
-        are ratios, and NaN if the reference model makes no error (`summarise` counts the NaN values).
+        Shape (corruptions,). Without a reference model, sums from 0 to the number of severities. With a reference
+        model, ratios of sums. A ratio is NaN if the reference model makes no error.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -60,11 +60,13 @@ def mean_corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = No
 
     Args:
         errors: error rate of each corruption at each severity, shape (corruptions, severities), in [0, 1].
-        baseline_errors: error rates of a reference model, same shape, as in `corruption_error`.
+        baseline_errors: error rates of a reference model, same shape (see `corruption_error`). None means no reference
+            model.
 
     Returns:
-        A scalar. Without a reference model, it is from 0 to the number of severities. With one, it is the mean ratio
-        over the corruptions whose ratio is defined (see `corruption_error`), and NaN if there is no such corruption.
+        A scalar. Without a reference model, the mean sum, from 0 to the number of severities. With a reference model,
+        the mean ratio over the corruptions for which the reference model makes errors. NaN if there is no such
+        corruption.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -92,11 +94,13 @@ def relative_corruption_error(
     Args:
         errors: error rate of each corruption at each severity, shape (corruptions, severities), in [0, 1].
         clean_error: error rate without corruption, in [0, 1].
-        subtract: "each" subtracts the clean error from every error rate, so that an insensitive model gets 0. "once"
-            subtracts it once from each sum, which is another interpretation of the equation.
+        subtract: "each" subtracts the clean error from every error rate, so that a model that is insensitive to
+            corruption gets 0. "once" subtracts the clean error once from the sum over the severities, which is a
+            different interpretation of equation 13.
 
     Returns:
-        A scalar. For "each", it is 0 if corruptions do not change the error rate. It is NaN without corruptions.
+        A scalar. For `subtract="each"`, the value is 0 if corruptions do not change the error rate. NaN if there are no
+        corruptions.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -127,7 +131,7 @@ def flip_probability(frames: Tensor, *, against: Literal["previous", "first"] = 
         against: frame with which each frame is compared: "previous", or "first", as Hendrycks does for noise.
 
     Returns:
-        A fraction, as a scalar. It is 0 for constant predictions and NaN without sequences.
+        A fraction, as a scalar. 0 if the predictions along each sequence are constant. NaN if there are no sequences.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -153,16 +157,16 @@ def flip_probability(frames: Tensor, *, against: Literal["previous", "first"] = 
     needs=("sequences", "baseline"),
 )
 def mean_flip_rate(flip_probabilities: Tensor, base_flip_probabilities: Tensor) -> Tensor:
-    """Flip probability divided by that of a reference model, averaged over the corruptions.
+    """Flip probability of a model divided by that of a reference model, averaged over the corruptions.
 
     Args:
         flip_probabilities: flip probability of each corruption, shape (corruptions,), in [0, 1].
-        base_flip_probabilities: flip probabilities of the reference model, same shape. The paper does not name this
-            model.
+        base_flip_probabilities: flip probabilities of the reference model, same shape. The AISafety paper does not name
+            the reference model.
 
     Returns:
-        A ratio, as a scalar, 1 for equal models. The mean is over the corruptions for which `flip_rates` is defined,
-        and NaN if there is no such corruption.
+        A ratio, as a scalar. Two equal models give 1. Corruptions under which the reference model never flips are
+        excluded. NaN if no corruption remains.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -171,15 +175,15 @@ def mean_flip_rate(flip_probabilities: Tensor, base_flip_probabilities: Tensor) 
 
 
 def flip_rates(flip_probabilities: Tensor, base_flip_probabilities: Tensor) -> Tensor:
-    """Flip probability for each corruption, divided by that of a reference model.
+    """Flip probability of a model for each corruption, divided by that of a reference model.
 
     Args:
         flip_probabilities: flip probability of each corruption, shape (corruptions,), in [0, 1].
         base_flip_probabilities: flip probabilities of the reference model, same shape.
 
     Returns:
-        Ratios, shape (corruptions,). NaN if the reference model's predictions never flip (`summarise` counts the NaN
-        values).
+        Ratios, shape (corruptions,). NaN for a corruption under which the predictions of the reference model never
+        flip.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -190,5 +194,4 @@ def flip_rates(flip_probabilities: Tensor, base_flip_probabilities: Tensor) -> T
 
 
 def _ratio(values: Tensor, reference: Tensor) -> Tensor:
-    """Return the quotient, or NaN if the reference is 0."""
     return (values / reference).where(reference > 0, torch.nan)

@@ -1,4 +1,4 @@
-"""Cost of an attack: time and passes through the model."""
+"""Cost of an attack: running time, and forward and backward passes of the model."""
 
 import torch
 from torch import Tensor
@@ -26,8 +26,8 @@ AT_LEAST_ZERO = (0.0, float("inf"))
 def time_cost_levels(seconds: Tensor) -> Tensor:
     """Running time of each attack compared with the other attacks, in five levels from 0 (fastest) to 4 (slowest).
 
-    The paper does not define the levels. Here they are five equal groups of ranks. Equal times have the same level.
-    Only the order of the levels has a meaning.
+    CANARY's paper does not define the levels. Here the attacks are ranked by time and divided into five equal groups.
+    Equal times have the same level. Only the order of the levels has a meaning.
 
     Args:
         seconds: running time of each attack, shape (A,), >= 0.
@@ -57,11 +57,13 @@ def time_cost_levels(seconds: Tensor) -> Tensor:
     brief=True,
 )
 def forward_queries(forwards: Tensor, success: Tensor | None = None, *, reduction: Reduction = "mean") -> Tensor:
-    """Forward passes of the model per adversarial example, over successful attacks.
+    """Number of forward passes of the model per image, averaged over successful attacks.
 
     Args:
-        forwards: forward passes for each image, shape (N,), >= 0. A batch of b images is one pass for each of them.
-        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
+        forwards: forward passes for each image, shape (N,), >= 0. A batch of b images counts as one pass for each
+            image.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None means that all images
+            count.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -89,13 +91,15 @@ def forward_queries(forwards: Tensor, success: Tensor | None = None, *, reductio
     brief=True,
 )
 def backward_queries(backwards: Tensor, success: Tensor | None = None, *, reduction: Reduction = "mean") -> Tensor:
-    """Backward passes of the model per adversarial example, over successful attacks.
+    """Number of backward passes of the model per image, averaged over successful attacks.
 
-    It is 0 for attacks that use no gradients.
+    The number is 0 for attacks that use no gradients.
 
     Args:
-        backwards: backward passes for each image, shape (N,), >= 0. A batch of b images is one pass for each of them.
-        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
+        backwards: backward passes for each image, shape (N,), >= 0. A batch of b images counts as one pass for each
+            image.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None means that all images
+            count.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:

@@ -1,7 +1,7 @@
-"""Share of the neurons' activation ranges that a test set covers.
+"""Coverage of a test set: how much of the activation ranges of a model's neurons the test set reaches.
 
-A neuron is a scalar unit. In a feature map, each position of each channel is a neuron. With `neurons="channel"`, the
-mean of a channel over its positions is a neuron instead.
+A neuron is a scalar unit. In a feature map, each position of each channel is a neuron. With `neurons="channel"`, a
+channel of a feature map is one neuron, and its value is the mean over the positions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,18 +35,18 @@ def multisection_coverage(
     """Share of the sections of the neurons' activation ranges that the test set reaches.
 
     The range of each neuron on the training set is divided into equal sections. A section includes its lower bound, and
-    the last section also its upper bound. Values outside the range do not count. If a neuron has high = low, only its
-    first section can be reached, by exactly that value.
+    the last section also its upper bound. Values outside the range do not count. If low = high for a neuron, only the
+    first section of the neuron can be reached, by exactly this value.
 
     Args:
         activations: activations on the test set, shape (N, units) or (N, C, h, w).
-        low: least value of each neuron on the training set, shape (units,).
-        high: greatest value of each neuron on the training set, shape (units,).
+        low: smallest value of each neuron on the training set, shape (units,).
+        high: largest value of each neuron on the training set, shape (units,).
         sections: number of sections, at least 1.
-        neurons: "unit" or "channel". `low` and `high` must be for the same neurons.
+        neurons: "unit" or "channel". `low` and `high` must refer to the same neurons.
 
     Returns:
-        A fraction, as a scalar. It is 0 without images.
+        A fraction, as a scalar. 0 if there are no images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -72,12 +72,12 @@ def boundary_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons
 
     Args:
         activations: activations on the test set, shape (N, units) or (N, C, h, w).
-        low: least value of each neuron on the training set, shape (units,).
-        high: greatest value of each neuron on the training set, shape (units,).
-        neurons: "unit" or "channel". `low` and `high` must be for the same neurons.
+        low: smallest value of each neuron on the training set, shape (units,).
+        high: largest value of each neuron on the training set, shape (units,).
+        neurons: "unit" or "channel". `low` and `high` must refer to the same neurons.
 
     Returns:
-        A fraction, as a scalar. It is 0 without images and for the training set itself.
+        A fraction, as a scalar. 0 for the training set itself, and if there are no images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -100,16 +100,16 @@ def boundary_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons
     parameter="layer",
 )
 def strong_activation_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons: Neurons = "unit") -> Tensor:
-    """Share of the neurons whose activation on the test set exceeds their range on the training set.
+    """Share of the neurons whose largest activation on the test set exceeds that on the training set.
 
     Args:
         activations: activations on the test set, shape (N, units) or (N, C, h, w).
-        low: least value of each neuron on the training set, shape (units,).
-        high: greatest value of each neuron on the training set, shape (units,).
-        neurons: "unit" or "channel". `low` and `high` must be for the same neurons.
+        low: smallest value of each neuron on the training set, shape (units,).
+        high: largest value of each neuron on the training set, shape (units,).
+        neurons: "unit" or "channel". `low` and `high` must refer to the same neurons.
 
     Returns:
-        A fraction, as a scalar. It is 0 without images and for the training set itself.
+        A fraction, as a scalar. 0 for the training set itself, and if there are no images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -135,11 +135,11 @@ def top_k_coverage(layers: Sequence[Tensor], k: int, *, neurons: Neurons = "unit
 
     Args:
         layers: activations of each layer on the test set, shape (N, units) or (N, C, h, w).
-        k: number of most active neurons, from 1 to the neurons of the smallest layer.
+        k: number of most active neurons per layer and image, from 1 to the number of neurons in the smallest layer.
         neurons: "unit" or "channel".
 
     Returns:
-        A fraction, as a scalar. It is 0 without images.
+        A fraction, as a scalar. 0 if there are no images.
 
     Raises:
         ValueError: if shapes, types or values are not as described, or there is no layer.
@@ -154,14 +154,14 @@ def top_k_coverage(layers: Sequence[Tensor], k: int, *, neurons: Neurons = "unit
 
 
 def sections_reached(units: Tensor, low: Tensor, high: Tensor, sections: int) -> Tensor:
-    """Return whether each section of the neurons' ranges is reached.
+    """Return whether the test set reaches each section of each neuron's activation range (see `multisection_coverage`).
 
-    Combine the results for several sets of images with a logical or.
+    To combine the results for several sets of images, use a logical or.
 
     Args:
         units: values of the neurons, shape (N, units), from `neuron_values`.
-        low: least value of each neuron on the training set, shape (units,).
-        high: greatest value of each neuron on the training set, shape (units,).
+        low: smallest value of each neuron on the training set, shape (units,).
+        high: largest value of each neuron on the training set, shape (units,).
         sections: number of sections, at least 1.
 
     Returns:
@@ -183,7 +183,11 @@ def sections_reached(units: Tensor, low: Tensor, high: Tensor, sections: int) ->
 
 
 def beyond_ranges(units: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whether each neuron exceeds its range, and whether it falls below its range, both bool, shape (units,)."""
+    """Return whether each neuron exceeds its range on the training set, and whether it falls below the range.
+
+    Returns:
+        Two tensors of shape (units,), bool.
+    """
     _check_ranges(units, low, high)
     return (units > high).any(0), (units < low).any(0)
 
@@ -202,7 +206,12 @@ def most_active(units: Tensor, k: int) -> Tensor:
 
 
 def neuron_values(activations: Tensor, neurons: Neurons = "unit", name: str = "activations") -> Tensor:
-    """Check activations, (N, units) or (N, C, h, w), and return the values of the neurons, shape (N, units).
+    """Return the values of the neurons of a layer, shape (N, units).
+
+    Args:
+        activations: output of the layer, shape (N, units) or (N, C, h, w).
+        neurons: "unit" for each value of the output, or "channel" for the mean of each channel.
+        name: name of `activations` in error messages.
 
     Raises:
         ValueError: if the activations or `neurons` are not as described.

@@ -18,7 +18,13 @@ GRID = 64  # first guesses of the rate of an exponential
 
 
 class HalfDistortion(NamedTuple):
-    """Distortion that halves the accuracy, and the decay rate and R^2 of the exponential fit behind it."""
+    """Distortion that halves the accuracy, from an exponential fitted to the accuracy.
+
+    Attributes:
+        value: distortion at which the fitted exponential falls to half of the clean accuracy.
+        rate: decay rate of the exponential.
+        r_squared: coefficient of determination R^2 of the fit.
+    """
 
     value: float
     rate: float
@@ -29,11 +35,12 @@ def success_curve(distances: Tensor, budgets: Tensor) -> Tensor:
     """Share of all images that are misclassified within each distortion budget.
 
     Args:
-        distances: distance of each image, shape (N,), >= 0.
-        budgets: distortions, shape (B,), >= 0.
+        distances: distance of each image, shape (N,), >= 0. 0 if the clean image is misclassified, infinite if the
+            attack failed.
+        budgets: distortions at which the share is computed, shape (B,), >= 0.
 
     Returns:
-        Fractions, shape (B,). NaN without images.
+        Fractions, shape (B,). NaN if there are no images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -50,11 +57,12 @@ def accuracy_curve(distances: Tensor, budgets: Tensor) -> Tensor:
     """Share of all images that remain correctly classified within each distortion budget.
 
     Args:
-        distances: distance of each image, shape (N,), >= 0.
-        budgets: distortions, shape (B,), >= 0.
+        distances: distance of each image, shape (N,), >= 0. 0 if the clean image is misclassified, infinite if the
+            attack failed.
+        budgets: distortions at which the share is computed, shape (B,), >= 0.
 
     Returns:
-        Fractions, shape (B,). At budget 0 it is the clean accuracy. It is NaN without images.
+        Fractions, shape (B,). The fraction at budget 0 is the clean accuracy. NaN if there are no images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -78,18 +86,18 @@ def accuracy_curve(distances: Tensor, budgets: Tensor) -> Tensor:
     needs=("minimum norm",),
 )
 def half_distortion(distances: Tensor) -> HalfDistortion:
-    """Distortion at which an exponential that is fitted to the accuracy falls to half of the clean accuracy.
+    """Distortion that halves the accuracy, according to an exponential fitted to the accuracy.
 
-    The decay rate is fitted by least squares to the accuracy at 0 and just after each distance. The paper specifies
-    neither the method nor the points.
+    The decay rate is fitted by least squares to the accuracy at 0 and just after each distance. RoBIC's paper does not
+    specify how to fit.
 
     Args:
         distances: distance of each image, shape (N,), >= 0.
 
     Returns:
-        The distortion ln 2 / rate, the rate and R^2. If the attack always fails, these are infinity, 0 and NaN. All
-        three are NaN if no image is classified correctly. They are also NaN if all correctly classified images are
-        fooled at the same distance, because no exponential fits that.
+        The distortion ln 2 / rate, the rate and R^2. If the attack always fails, the three values are infinity, 0 and
+        NaN. If no image is classified correctly, all three are NaN. If all correctly classified images are fooled at
+        the same distance, all three are NaN, because no exponential fits such a step.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -118,8 +126,8 @@ def empirical_half_distortion(distances: Tensor) -> float:
         distances: distance of each image, shape (N,), >= 0.
 
     Returns:
-        The distortion, in the unit of the distances. It is infinite if the accuracy stays above half, and NaN if no
-        image is classified correctly.
+        The distortion, in the unit of the distances. Infinite if the accuracy never falls to half of the clean
+        accuracy. NaN if no image is classified correctly.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -161,8 +169,8 @@ def best_distances(distances: Sequence[Tensor]) -> Tensor:
 def local_optimality(distances: Tensor, best_distances: Tensor) -> Tensor:
     """Closeness of an attack to the best of all attacks, by the areas under their accuracy curves.
 
-    The value is 1 - (A - A*) / (r e - A*). A is the area under this attack's accuracy curve, up to the largest best
-    distance e. A* is the area for the best distances. r is the clean accuracy.
+    The value is 1 - (A - A*) / (r e - A*). A is the area under the accuracy curve of the attack, up to the largest best
+    distance e. A* is the area under the accuracy curve of the best distances. r is the clean accuracy.
 
     Args:
         distances: distance of each image, shape (N,), not below the best distance.
@@ -170,7 +178,7 @@ def local_optimality(distances: Tensor, best_distances: Tensor) -> Tensor:
             `best_distances`.
 
     Returns:
-        A scalar. It is 1 if the attack is the best on every image, and 0 if it never succeeds. It is NaN if a best
+        A scalar. 1 if the attack is the best attack on every image, and 0 if the attack never succeeds. NaN if a best
         distance is infinite, or if all best distances are equal.
 
     Raises:
@@ -178,7 +186,7 @@ def local_optimality(distances: Tensor, best_distances: Tensor) -> Tensor:
     """
     check({"distances": distances, "best_distances": best_distances}, "N", kind="number", within=(0, inf))
     if (distances < best_distances).any():
-        raise ValueError("expected distances >= best_distances, got a smaller distance")
+        raise ValueError("expected each distance to be at least the best distance of the image, got a smaller distance")
     attack, best = at_least_float32(distances), at_least_float32(best_distances)
     if not len(best) or best.isinf().any():
         return best.new_tensor(nan)

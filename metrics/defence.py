@@ -68,10 +68,10 @@ def rectify_ratio(logits: Tensor, defended_logits: Tensor, labels: Tensor, *, re
         logits: logits of the original model, shape (N, K).
         defended_logits: logits of the defended model, shape (N, K).
         labels: true classes, shape (N,), int64.
-        reduction: "mean" or "sum" over the images that count, or "none".
+        reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). It is 0 for two equal models.
+        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). Two equal models give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -100,10 +100,10 @@ def sacrifice_ratio(
         logits: logits of the original model, shape (N, K).
         defended_logits: logits of the defended model, shape (N, K).
         labels: true classes, shape (N,), int64.
-        reduction: "mean" or "sum" over the images that count, or "none".
+        reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). It is 0 for two equal models.
+        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). Two equal models give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -135,8 +135,8 @@ def classification_confidence_variance(
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A difference of probabilities, as a scalar. For "none", one value for each image, shape (N,), and NaN where a
-        model is wrong. It is 0 for two equal models.
+        A difference of probabilities, as a scalar. For "none", one value for each image, shape (N,), and NaN where at
+        least one model is wrong. Two equal models give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -166,20 +166,21 @@ def classification_output_stability(
     base: float = e,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Jensen-Shannon divergence between the outputs of the models, over images that both classify correctly.
+    """Jensen-Shannon divergence between the outputs of two models, over images that both models classify correctly.
 
-    It is the divergence, not its square root, which `scipy.spatial.distance.jensenshannon` returns.
+    The value is the divergence itself. `scipy.spatial.distance.jensenshannon` returns the square root of the
+    divergence.
 
     Args:
         logits: logits of the original model, shape (N, K).
         defended_logits: logits of the defended model, shape (N, K).
         labels: true classes, shape (N,), int64.
-        base: base of the logarithm, above 1. The papers do not state it. With base 2, the largest value is 1.
+        base: base of the logarithm, above 1. The papers do not state the base. With base 2, the largest value is 1.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
         The divergence, as a scalar, in nats for the default base. For "none", one value for each image, shape (N,), and
-        NaN where a model is wrong. It is 0 for two equal models.
+        NaN where at least one model is wrong. Two equal models give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -193,7 +194,10 @@ def classification_output_stability(
 
 
 def _right(logits: Tensor, defended_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Check the arguments, and return for each model 1 where it classifies correctly and 0 where it does not."""
+    """Check the arguments, and return two tensors with 1 where the model is correct and 0 where it is wrong.
+
+    The first tensor is for the original model, the second for the defended model.
+    """
     check_classes(check_logits(logits=logits, defended_logits=defended_logits), labels=labels)
     return as_float(logits.argmax(1) == labels, logits), as_float(defended_logits.argmax(1) == labels, logits)
 
@@ -203,7 +207,7 @@ def _both_right(logits: Tensor, defended_logits: Tensor, labels: Tensor) -> Tens
 
 
 def _jensen_shannon(logits: Tensor, defended_logits: Tensor) -> Tensor:
-    """Return the divergence between the softmax outputs of each pair of rows, in nats. 0 log 0 counts as 0."""
+    """Return the Jensen-Shannon divergence of each pair of softmax outputs, in nats. 0 log 0 counts as 0."""
     p, q = at_least_float32(logits).softmax(1), at_least_float32(defended_logits).softmax(1)
     middle = (p + q) / 2
     terms = xlogy(p, p) + xlogy(q, q) - xlogy(p, middle) - xlogy(q, middle)

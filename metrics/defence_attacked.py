@@ -45,18 +45,19 @@ def adversarial_confidence_drop(
 ) -> Tensor:
     """Confidence under attack of the original model minus that of the defended model.
 
-    The confidence is the probability of the predicted class. By the paper's wording, each model's own prediction
-    counts. If the defence works, the defended model predicts the true class.
+    The confidence of a model is the probability of the class that this model predicts, as CANARY's text says. If the
+    defence works, the defended model predicts the true class.
 
     Args:
         adv_logits: logits of the original model on its adversarial images, shape (N, K).
         defended_adv_logits: logits of the defended model on its adversarial images, shape (N, K).
-        of: "each" takes the class that each model predicts. "original" takes the original model's prediction for both.
+        of: class whose probability is compared. "each" uses the class that each model predicts. "original" uses the
+            class that the original model predicts, for both models.
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A difference of probabilities, as a scalar. For "none", one value for each image, shape (N,). It is 0 for two
-        equal models.
+        A difference of probabilities, as a scalar. For "none", one value for each image, shape (N,). Two equal models
+        give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.

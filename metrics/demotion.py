@@ -1,4 +1,4 @@
-"""Predicted classes under attack: rank of the clean prediction, number of predicted classes, confusion in a group."""
+"""Metrics of predicted classes under attack: rank of the clean prediction, number of classes, confusion in a group."""
 
 from collections.abc import Sequence
 
@@ -27,13 +27,12 @@ def demotion_rank(logits: Tensor, adv_logits: Tensor, *, reduction: Reduction = 
     """Rank of the clean prediction among the scores of all classes under attack.
 
     Args:
-        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
+        logits: logits of the clean images, shape (N, C). Mopuri et al. use correctly classified images only.
         adv_logits: logits of the adversarial images, shape (N, C).
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A rank, 1 to C, as a scalar. For "none", one value for each image, shape (N,). It is 1 if the images are
-        unchanged.
+        A rank, 1 to C, as a scalar. For "none", one value for each image, shape (N,). Unchanged images give 1.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -57,14 +56,14 @@ def demotion_rank(logits: Tensor, adv_logits: Tensor, *, reduction: Reduction = 
 def largest_demotion_rank(logits: Tensor, adv_logits: Tensor) -> Tensor:
     """Worst rank of the clean prediction under attack, over all images.
 
-    The paper reports 3 for DeepFool.
+    Mopuri et al. report 3 for DeepFool.
 
     Args:
-        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
+        logits: logits of the clean images, shape (N, C). Mopuri et al. use correctly classified images only.
         adv_logits: logits of the adversarial images, shape (N, C).
 
     Returns:
-        A rank, 1 to C, as a scalar. It increases with the number of images. It is NaN without images.
+        A rank, 1 to C, as a scalar. The rank cannot decrease if images are added. NaN if there are no images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -86,13 +85,14 @@ def largest_demotion_rank(logits: Tensor, adv_logits: Tensor) -> Tensor:
 def reached_classes(adv_logits: Tensor) -> Tensor:
     """Share of the classes that the model predicts for at least one adversarial image.
 
-    It is small if a few classes dominate.
+    The share is small if the model predicts the same few classes for most examples.
 
     Args:
         adv_logits: logits of the adversarial images, shape (N, C).
 
     Returns:
-        A fraction, at most N / C, as a scalar. It increases with the number of images. It is NaN without images.
+        A fraction, at most N / C, as a scalar. The fraction cannot decrease if images are added. NaN if there are no
+        images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -110,7 +110,7 @@ def reached_classes(adv_logits: Tensor) -> Tensor:
     robust_when="lower",
     between=(0, 1),
     source="Mopuri et al. 2020, 4.3",
-    formula="mean over images with F(x) in G of [F(xa) in G, F(xa) != F(x)], G a group: WITHIN@151-268, all dogs",
+    formula="mean over images with F(x) in G of [F(xa) in G and F(xa) != F(x)], G a group (WITHIN@151-268: all dogs)",
     latex=r"\operatorname{mean}_{F(x) \in G} [F(x_a) \in G \text{ and } F(x_a) \neq F(x)]",
     kind="share",
     parameter="classes",
@@ -118,17 +118,19 @@ def reached_classes(adv_logits: Tensor) -> Tensor:
 def confusion_within(
     logits: Tensor, adv_logits: Tensor, classes: Sequence[int] | None = None, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Share of the images in a group of classes that the attack moves to another class of the group.
+    """Share of the images that the attack moves from one class to another class of the same group of classes.
+
+    Only images with a clean prediction in the group count.
 
     Args:
-        logits: logits of the clean images, shape (N, C). The paper uses correctly classified images only.
+        logits: logits of the clean images, shape (N, C). Mopuri et al. use correctly classified images only.
         adv_logits: logits of the adversarial images, shape (N, C).
-        classes: indices of the classes in the group. None for all classes.
+        classes: indices of the classes in the group. None means all classes.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
         A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN where the clean prediction is
-        not in the group. It is 0 if the images are unchanged.
+        not in the group. Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described, or the group contains a class that does not exist.
@@ -144,22 +146,24 @@ def confusion_within(
 
 
 def similarity_variance(weights: Sequence[Tensor]) -> Tensor:
-    """Disagreement of models about which classes look similar: the variance of `weight_similarity` over the models.
+    """Disagreement of models about which classes look similar: the variance over the models of `weight_similarity`.
 
-    The population variance is averaged over all pairs of different classes.
+    The variance is the population variance. It is averaged over all pairs of different classes.
 
     Args:
-        weights: weight of the last linear layer of each model, shape (C, d). d may differ between models.
+        weights: weight of the last linear layer of each model, shape (C, d). The number d may differ between models.
 
     Returns:
-        A scalar, float64. It is 0 if the models agree.
+        A scalar, float64. 0 if all models agree.
 
     Raises:
         ValueError: if there are fewer than two models, or their numbers of classes differ.
     """
     counts = {len(weight) for weight in weights}
     if len(weights) < 2 or len(counts) > 1 or counts == {1}:
-        raise ValueError(f"expected the weights of at least 2 models of the same classes, got {sorted(counts)} classes")
+        raise ValueError(
+            f"expected 2 or more models with equal numbers of classes, got {len(weights)} with {sorted(counts)}"
+        )
     alike = torch.stack([weight_similarity(weight).double() for weight in weights])
     above = torch.triu_indices(*alike.shape[1:], offset=1)
     return alike[:, above[0], above[1]].var(0, correction=0).mean()

@@ -1,4 +1,4 @@
-"""Metrics of a defence that are the difference of a one-model metric: defended model minus original model."""
+"""Metrics of a defence that are differences of a one-model metric: value of the defended minus the original model."""
 
 import inspect
 import sys
@@ -15,14 +15,14 @@ _TEXTS = {
     "inputs": "clean images in [0, 1], shape (N, C, H, W).",
     "labels": "true classes, shape (N,), int64.",
     "adv_inputs": "adversarial images for the {} model, in [0, 1], shape (N, C, H, W).",
-    "success": "whether each image counts for the {} model, shape (N,), bool. None to count all images.",
+    "success": "whether each image counts for the {} model, shape (N,), bool. None means that all images count.",
     "logits": "logits of the {} model, shape (N, K).",
     "adv_logits": "logits of the {} model on its adversarial images, shape (N, K).",
     "reduction": '"mean" or "sum" over the images that count, or "none".',
 }
-_ONE = """A scalar, in the unit of `{}`. It is NaN if no image counts for one of the models, and 0 for two equal models.
-        To count these images, call `summarise` with that model's values for `reduction="none"`."""
-_EACH = 'A scalar, in the unit of `{}`, 0 for two equal models. For "none", one value for each image, shape (N,).'
+_ONE = """A scalar, in the unit of `{}`. Two equal models give 0. NaN if no image counts for one of the models.
+        `summarise` gives the number of images that count for a model, from its values for `reduction="none"`."""
+_EACH = 'A scalar, in the unit of `{}`. For "none", one value for each image, shape (N,). Two equal models give 0.'
 
 
 def difference(
@@ -36,20 +36,20 @@ def difference(
 ) -> Callable[..., Tensor]:
     """Register a defence metric: the value for the defended model minus the value for the original model.
 
-    The arguments of the new metric are those of `base`, once for each model. Its range, unit, direction, needs and
-    formula follow from `base`.
+    The new metric has the arguments of `base` once for each model. Range, unit, direction, needs and formula of the new
+    metric follow from the record of `base`.
 
     Args:
         base: function that computes the metric of one model.
         name: name of the new function.
-        of_images: whether the difference is taken for each image. If False, it is the difference of the two means, each
-            over the images that count for that model.
-        adversarial: whether the metric's logits are those on adversarial images.
-        note: sentence for the new docstring, after the first line.
+        of_images: whether the difference is computed for each image. If False, the means of the two models are
+            subtracted. The mean of a model is over the images that count for this model.
+        adversarial: whether the logits that the new metric receives are those on adversarial images.
+        note: sentence after the first line of the new docstring. "" for no sentence.
         **facts: fields of the record (`Metric`), at least `symbol`, `title` and `meaning`.
 
     Returns:
-        The new function.
+        The new metric.
     """
     known = next(record for record in METRICS.values() if record.function is base)
     every = inspect.signature(base).parameters
@@ -106,7 +106,7 @@ def _text(name: str, base: Callable[..., Tensor]) -> str:
 
 
 def _check(given: dict[str, Tensor]) -> None:
-    """Check the arguments of both models, and use the caller's names in messages."""
+    """Check the arguments for both models. Error messages use the argument names of the new metric."""
     logits, images, success = (
         {key: each for key, each in given.items() if key.endswith(end)} for end in ("logits", "inputs", "success")
     )

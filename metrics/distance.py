@@ -42,12 +42,13 @@ def maximum_distortion(
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None means that all images
+            count.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
         A share of the pixel range, as a scalar. For "none", one value for each image, shape (N,), and NaN for images
-        that do not count. It is 0 if the images are unchanged.
+        that do not count. Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -84,19 +85,20 @@ def euclidean_distortion(
 ) -> Tensor:
     """Root mean square change of the colour values (normalised L2 norm), over successful attacks.
 
-    The paper's formula is ||xa - x||_2 / N, but the values in its Table 5 agree with the divisor sqrt(3 N).
+    The formula in CANARY's paper is ||xa - x||_2 / N, but the values in Table 5 agree with the divisor sqrt(3 N).
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
-        normalisation: divisor of the L2 norm, for n = C H W values in an image. "rms" divides by sqrt(n), "published"
-            by sqrt(3 n) (the scale of the paper's Table 5), and "formula" by n (the printed formula).
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None means that all images
+            count.
+        normalisation: divisor of the L2 norm, for n = C H W values in an image. "rms" divides by sqrt(n). "published"
+            divides by sqrt(3 n), as in Table 5 of CANARY's paper. "formula" divides by n, as in the printed formula.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
         A share of the pixel range, as a scalar. For "none", one value for each image, shape (N,), and NaN for images
-        that do not count. It is 0 if the images are unchanged.
+        that do not count. Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -137,15 +139,17 @@ def pixel_change_ratio(
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
-        rounding: conversion to 8 bits: "round" to the nearest level, or "truncate" to the level below, as the paper's
-            program does. "exact" compares the values without rounding.
-        unit: "value" counts every channel of a pixel. "pixel" counts a pixel once if any of its channels changed.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None means that all images
+            count.
+        rounding: conversion of both images to 8 bits. "round" selects the nearest level. "truncate" selects the level
+            below, as CANARY's program does. "exact" compares the values without conversion.
+        unit: what is counted. "value" counts every colour value that changed. "pixel" counts every pixel in which at
+            least one channel changed.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
         A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN for images that do not count.
-        It is 0 if the images are unchanged.
+        Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -186,13 +190,14 @@ def relative_distortion(
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None means that all images
+            count.
         p: order of the norm: 0, 1, 2 or infinity.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A ratio of norms, as a scalar. For "none", one value for each image, shape (N,). It is NaN where the image does
-        not count or the clean image is black, otherwise 0 if the images are unchanged.
+        A ratio of norms, as a scalar. For "none", one value for each image, shape (N,). NaN for images that do not
+        count, and for black clean images. Other unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -223,8 +228,7 @@ def pixel_rms_distance(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reducti
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        Grey levels, 0 to 255, as a scalar. For "none", one value for each image, shape (N,). It is 0 if the images are
-        unchanged.
+        Grey levels, 0 to 255, as a scalar. For "none", one value for each image, shape (N,). Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -254,8 +258,8 @@ def peak_signal_to_noise_ratio(inputs: Tensor, adv_inputs: Tensor, *, reduction:
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        Decibels, as a scalar. For "none", one value for each image, shape (N,). It is infinite for images that are
-        equal in 8 bits, so that one such image makes the mean infinite.
+        Decibels, as a scalar. For "none", one value for each image, shape (N,). Infinite for two images that are equal
+        in 8 bits. One such image makes the mean infinite.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -289,7 +293,7 @@ def perturbation_sensitivity_distance(
     weighting: Literal["inverse", "complement", "product"] = "inverse",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Sum of the changes of all colour values, larger in flat regions of the image, over successful attacks.
+    """Sum of the changes of all colour values, with larger weights in flat regions, over successful attacks.
 
     Each change is weighted by the local deviation: the population standard deviation of the clean channel in the 3 x 3
     region around the value. The image is mirrored at its border.
@@ -297,14 +301,16 @@ def perturbation_sensitivity_distance(
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W), at least 2 x 2.
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
-        weighting: weight of a change, for local deviation s: "inverse" is 1 / s, the printed formula. "complement" is
-            1 - s, as in DEEPSEC's program. "product" is s, as in AISafety's program and its Table VIII.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None means that all images
+            count.
+        weighting: weight of a change, for local deviation s. "inverse" is 1 / s, as in the formula of the AISafety
+            paper. "complement" is 1 - s, as in DEEPSEC's program. "product" is s, as in AISafety's program and the
+            paper's Table VIII.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        The weighted sum, as a scalar. For "inverse", it is infinite if a value changes in a flat region. For "none",
-        one value for each image, shape (N,), and NaN for images that do not count. It is 0 if the images are unchanged.
+        The weighted sum, as a scalar. For "none", one value for each image, shape (N,), and NaN for images that do not
+        count. For "inverse", the sum is infinite if a value changes in a flat region. Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -333,9 +339,9 @@ def _norm(images: Tensor, p: float) -> Tensor:
 
 
 def _local_deviation(images: Tensor) -> Tensor:
-    """Return the population standard deviation of every 3 x 3 region.
+    """Return the population standard deviation of every 3 x 3 region, with the shape of the images.
 
-    It is computed from differences to the centre, so that it is exactly 0 in flat regions.
+    The deviation is computed from differences to the centre, because these are exactly 0 in flat regions.
     """
     height, width = images.shape[-2:]
     mirrored = pad(images, (1, 1, 1, 1), mode="reflect")

@@ -35,7 +35,7 @@ Counted = Literal["successes", "all"]
 def misclassification_ratio(
     logits: Tensor, adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Share of the correctly classified images that the attack makes the model misclassify.
+    """Share of the correctly classified images that the model misclassifies under attack.
 
     Args:
         logits: logits of the clean images, shape (N, K).
@@ -45,7 +45,7 @@ def misclassification_ratio(
 
     Returns:
         A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN where the clean image is
-        misclassified. It is 0 if the images are unchanged.
+        misclassified. Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -70,7 +70,7 @@ def misclassification_ratio(
 def targeted_attack_success(
     logits: Tensor, adv_logits: Tensor, labels: Tensor, targets: Tensor, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Share of the correctly classified images that the attack moves to its target class.
+    """Share of the correctly classified images for which the model predicts the target class under attack.
 
     Args:
         logits: logits of the clean images, shape (N, K).
@@ -81,7 +81,7 @@ def targeted_attack_success(
 
     Returns:
         A fraction, as a scalar. For "none", one value for each image, shape (N,), and NaN where the clean image is
-        misclassified or the target is the true class. It is 0 if the images are unchanged.
+        misclassified or the target is the true class. Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -108,9 +108,9 @@ def adversarial_confidence_increase(
 ) -> Tensor:
     """Increase of the probability of the class predicted under attack, over correctly classified images.
 
-    The value is the probability after the attack minus the probability before the attack. The paper prints the opposite
-    sign in its formula, but its tables are positive. Failed attacks also count. Their values may be negative, because
-    the true class is still predicted, with a lower probability.
+    The value is the probability after the attack minus the probability before the attack. CANARY's formula has the
+    opposite sign, but CANARY's tables are positive. Failed attacks also count. A failed attack may have a negative
+    value, because the model still predicts the true class, with a lower probability.
 
     Args:
         logits: logits of the clean images, shape (N, K).
@@ -120,7 +120,7 @@ def adversarial_confidence_increase(
 
     Returns:
         A difference of probabilities, as a scalar. For "none", one value for each image, shape (N,), and NaN where the
-        clean image is misclassified. It is 0 if the images are unchanged.
+        clean image is misclassified. Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -156,7 +156,7 @@ def true_confidence_reduction(
 
     Returns:
         A difference of probabilities, before minus after, as a scalar. For "none", one value for each image, shape
-        (N,), and NaN where the clean image is misclassified. It is 0 if the images are unchanged.
+        (N,), and NaN where the clean image is misclassified. Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -193,18 +193,18 @@ def true_confidence_reduction(
 def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Share of all adversarial images that the model classifies correctly.
 
-    The paper's equation 8 counts the misclassified images instead and gives 1 minus this metric, which contradicts the
-    paper's name and tables.
+    Equation 8 of the AISafety paper counts the misclassified images, which gives 1 minus this metric. The name and the
+    tables in that paper agree with the definition used here.
 
     Args:
-        adv_logits: logits of the adversarial images, shape (N, K), from white-box attacks (AAW) or black-box attacks
-            (AAB).
+        adv_logits: logits of the adversarial images, shape (N, K), from white-box attacks for the metric AAW, or from
+            black-box attacks for AAB.
         labels: true classes, shape (N,), int64.
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). It is the clean accuracy if the images
-        are unchanged.
+        A fraction, as a scalar. For "none", 0 or 1 for each image, shape (N,). Unchanged images give the clean
+        accuracy.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -228,7 +228,8 @@ def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduc
 def adversarial_class_confidence(adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Probability that the model assigns to its wrong prediction, over misclassified adversarial images.
 
-    The paper's equation 9 uses the true class. Its text and both published programs use the predicted class.
+    Equation 9 of the AISafety paper uses the true class. The text of the paper and both published programs (AISafety
+    and DEEPSEC) use the predicted class.
 
     Args:
         adv_logits: logits of the adversarial images, shape (N, K).
@@ -266,7 +267,8 @@ def true_class_confidence_when_fooled(
     Args:
         adv_logits: logits of the adversarial images, shape (N, K).
         labels: true classes, shape (N,), int64.
-        over: "successes" counts misclassified images only. "all" counts every image, as in the paper's equation 10.
+        over: "successes" counts misclassified images only. "all" counts every image, as in equation 10 of the AISafety
+            paper.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -309,16 +311,16 @@ def noise_tolerance(
 ) -> Tensor:
     """Largest minus second-largest class probability, over misclassified adversarial images.
 
-    The paper's equation 11 takes the clean prediction instead of the most probable class. This would make the value
-    negative for every success.
+    Equation 11 of the AISafety paper uses the clean prediction instead of the most probable class. The value of every
+    successful attack would then be negative.
 
     Args:
         adv_logits: logits of the adversarial images, shape (N, K), K >= 2.
         labels: true classes, shape (N,), int64.
         over: "successes" counts misclassified images only. "all" counts every image.
-        of: class whose lead is measured: "predicted" is the prediction under attack. "clean" is the clean prediction,
-            as in the printed equation, which makes every success negative. The label is used as the clean prediction,
-            so the clean images should be correctly classified.
+        of: class whose lead over the other classes is measured. "predicted" is the prediction under attack. "clean" is
+            the clean prediction, as in the printed equation. The label is used as the clean prediction, so the clean
+            images should be correctly classified.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:

@@ -62,25 +62,26 @@ def low_frequency_distortion(
     """Root mean square of the low-frequency part of the change, over successful attacks.
 
     The low-frequency part is reconstructed from the low band of a one-level wavelet transform, with half-sample
-    symmetric borders. For the Haar wavelet, it consists of the means of 2 x 2 blocks (smaller at an odd border), and
-    FDL^2 + FDH^2 = AED^2 for each image. The paper does not name the wavelet.
+    symmetric borders. For the Haar wavelet, the low-frequency part consists of the means of 2 x 2 blocks (smaller at an
+    odd border), and FDL^2 + FDH^2 = AED^2 for each image. CANARY's paper does not name the wavelet.
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
-        wavelet: any discrete wavelet of PyWavelets: "haar", "db4", "sym8", "bior2.2".
-        normalisation: divisor of the L2 norm, for n = C H W values in an image. "rms" divides by sqrt(n), "published"
-            by sqrt(3 n) (the scale of AED in the paper's Table 5). "formula" does not divide, as in the printed
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None means that all images
+            count.
+        wavelet: name of a discrete wavelet of PyWavelets, such as "haar", "db4", "sym8" or "bior2.2".
+        normalisation: divisor of the L2 norm, for n = C H W values in an image. "rms" divides by sqrt(n). "published"
+            divides by sqrt(3 n), as for AED in Table 5 of CANARY's paper. "formula" does not divide, as in the printed
             formula.
-        method: "dwt" for the wavelet transform, or "published" to reproduce the paper's program. The program converts
-            images to grey (n = H W), filters the Fourier transform with a Gaussian, stretches each band to 8 bits, and
-            swaps the two bands. For an even size, the filter's centre is off by one. Values are truncated to 8 bits.
+        method: "dwt" for the wavelet transform, or "published" to reproduce CANARY's program. The program converts
+            images to grey (n = H W), filters the Fourier transform with a Gaussian, stretches each band to 8 bits by
+            truncation, and swaps the two bands. For an even size, the centre of the filter is off by one.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
         A share of the pixel range, as a scalar. For "none", one value for each image, shape (N,), and NaN for images
-        that do not count. It is 0 if the images are unchanged.
+        that do not count. Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -117,20 +118,21 @@ def high_frequency_distortion(
 ) -> Tensor:
     """Root mean square of the high-frequency part of the change, over successful attacks.
 
-    This part is the change minus its low-frequency part (see `low_frequency_distortion`).
+    The high-frequency part is the change minus the low-frequency part (see `low_frequency_distortion`).
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
-        wavelet: any discrete wavelet of PyWavelets, as in `low_frequency_distortion`.
-        normalisation: "rms", "published" or "formula", as in `low_frequency_distortion`.
-        method: "dwt" or "published", as in `low_frequency_distortion`.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None means that all images
+            count.
+        wavelet: name of a discrete wavelet of PyWavelets, such as "haar".
+        normalisation: divisor of the L2 norm: "rms", "published" or "formula" (see `low_frequency_distortion`).
+        method: "dwt" for the wavelet transform, or "published" to reproduce CANARY's program.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
         A share of the pixel range, as a scalar. For "none", one value for each image, shape (N,), and NaN for images
-        that do not count. It is 0 if the images are unchanged.
+        that do not count. Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -150,7 +152,7 @@ def _band_norm(
     divisor = l2_divisor(pixels * (sizes["C"] if method == "dwt" else 1), normalisation)
     divisor = 1.0 if normalisation == "formula" else divisor
     if method == "published" and wavelet != "haar":
-        raise ValueError(f"expected method 'dwt' for the wavelet {wavelet!r}, got 'published', which has no wavelet")
+        raise ValueError(f"the method 'published' does not use a wavelet; use method='dwt' for the wavelet {wavelet!r}")
     if method == "published":
         norm = {"low": _published_low, "high": _published_high}[band]
     elif wavelet in ("haar", "db1"):  # 30 times as fast as the matrices at 224 x 224, 9 times as fast as PyWavelets
@@ -163,7 +165,7 @@ def _band_norm(
 
 @lru_cache(maxsize=32)
 def _low_pass(size: int, wavelet: str) -> np.ndarray:
-    """Return the float64 matrix that removes the high band of a one-level transform along an axis."""
+    """Return the matrix that removes the high band of a one-level wavelet transform along an image axis, float64."""
     import pywt
 
     try:
@@ -175,14 +177,22 @@ def _low_pass(size: int, wavelet: str) -> np.ndarray:
 
 
 def _wavelet_norm(band: Band, rows: np.ndarray, columns: np.ndarray, inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return the norm of one band of the change, given the low-pass matrices of the two image axes."""
+    """Return the norm of the low or high band of each image's change.
+
+    Args:
+        band: "low" or "high".
+        rows: result of `_low_pass` for the height.
+        columns: result of `_low_pass` for the width.
+        inputs: clean images, shape (N, C, H, W).
+        adv_inputs: adversarial images, shape (N, C, H, W).
+    """
     change = adv_inputs - inputs
     low = torch.as_tensor(rows).to(change) @ change @ torch.as_tensor(columns).to(change).T
     return _norm(low if band == "low" else change - low)
 
 
 def _haar_low(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return the norm of the change's low band, from its coefficients, because the transform is orthogonal."""
+    """Return the norm of the low Haar band of each image's change, computed without reconstructing the band."""
     return _norm(_haar(_haar(adv_inputs - inputs, -2, "low"), -1, "low")) / 2
 
 
@@ -193,9 +203,9 @@ def _haar_high(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 
 
 def _haar(values: Tensor, dim: int, band: Band) -> Tensor:
-    """Return Haar coefficients along a dimension, multiplied by sqrt(2).
+    """Return the low or high Haar coefficients along a dimension, multiplied by sqrt(2).
 
-    An unpaired last value belongs to the low band.
+    If the number of values is odd, the last value belongs to the low band.
     """
     pairs = values.shape[dim] // 2
     first, second = values.narrow(dim, 0, 2 * pairs).unflatten(dim, (pairs, 2)).unbind(dim)
@@ -210,17 +220,23 @@ def _norm(values: Tensor) -> Tensor:
 
 
 def _published_low(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return the norm of the band that the published program calls low, which is the high-frequency one."""
+    """Return the norm of the band that CANARY's program calls low.
+
+    The program swaps the bands, so this is the high band.
+    """
     return _norm(_filtered(adv_inputs, high=True) - _filtered(inputs, high=True))
 
 
 def _published_high(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return the norm of the band that the published program calls high, which is the low-frequency one."""
+    """Return the norm of the band that CANARY's program calls high.
+
+    The program swaps the bands, so this is the low band.
+    """
     return _norm(_filtered(adv_inputs, high=False) - _filtered(inputs, high=False))
 
 
 def _filtered(images: Tensor, *, high: bool) -> Tensor:
-    """Return grey images filtered in Fourier space, each stretched to 0..1 in steps of 1/255."""
+    """Return grey images filtered in Fourier space. Each is stretched to the range 0 to 1, in steps of 1/255."""
     levels = grey_levels(images)
     luma = images.new_tensor(LUMA)
     grey = torch.einsum("nchw,c->nhw", levels, luma) if images.shape[1] == 3 else levels[:, 0]
@@ -234,5 +250,8 @@ def _filtered(images: Tensor, *, high: bool) -> Tensor:
 
 
 def _squared_offset(size: int) -> Tensor:
-    """Return squared distances of frequencies from the filter's centre, which is off by -1 for an even size."""
+    """Return the squared distance of each frequency from the centre of CANARY's filter.
+
+    For an even size, the centre is off by -1.
+    """
     return (torch.fft.fftfreq(size, 1 / size, dtype=torch.float64) + size // 2 - (size - 1) // 2).square()

@@ -25,7 +25,7 @@ INFINITE = float("inf")
 def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Mean absolute change of the activations of a layer under attack.
 
-    All values of the layer have equal weight. To get the sensitivity of one neuron, pass one channel
+    All values of the layer have equal weight. To get the sensitivity of a single neuron, pass only one channel
     (`activations[:, c : c + 1]`).
 
     Args:
@@ -35,7 +35,7 @@ def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reductio
 
     Returns:
         The mean change, as a scalar, in the unit of the activations. For "none", one value for each image, shape (N,).
-        It is 0 if the images are unchanged.
+        Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -62,15 +62,16 @@ def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reductio
 def neuron_uncertainty(
     activations: Tensor, *, over: Literal["positions", "images"] = "positions", reduction: Reduction = "mean"
 ) -> Tensor:
-    """Variance of each neuron of a layer, averaged over the neurons.
+    """Variance of the activation of a neuron, averaged over the neurons of a layer.
 
-    The paper's equation does not state over which values the variance is computed. To get the uncertainty of one
-    neuron, pass one channel.
+    Equation 23 of the AISafety paper does not state over which values the variance is computed. To get the uncertainty
+    of a single neuron, pass only one channel.
 
     Args:
         activations: activations on the clean images, shape (N, units) or (N, C, h, w).
-        over: "positions" for the variance of each channel within an image, which is 0 for scalar units. "images" for
-            the variance over the images of each unit or channel mean. Both are population variances.
+        over: values over which the population variance is computed. "positions" are the positions of a channel within
+            an image. The variance is then 0 for scalar units. "images" are the values of a unit, or the means of a
+            channel, in all images.
         reduction: "mean" or "sum" over the images, or "none". For `over="images"`, the value of an image is its mean
             squared deviation.
 

@@ -1,4 +1,4 @@
-"""Visibility of an image's change to people."""
+"""Metrics of how visible the change of an image is to people."""
 
 from functools import partial
 from math import nan
@@ -42,19 +42,20 @@ def multi_scale_gmsd(
 ) -> Tensor:
     """Difference of edges at four scales (MS-GMSD), over successful attacks.
 
-    At each scale, it is the standard deviation of the gradient similarity over the image.
+    The difference at one scale is the standard deviation of the gradient similarity over the image.
 
     Args:
         inputs: clean images in [0, 1], grey or RGB, shape (N, C, H, W), at least 17 x 17.
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
-        chromatic: include the colour error, as in the paper's tables. The paper's formula has luma only. Needs RGB
-            images.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None means that all images
+            count.
+        chromatic: whether to include the colour error, as in the tables of CANARY's paper. The formula in that paper
+            has luma only. The colour error needs RGB images.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        The difference, as a scalar, below 1 without colour. For "none", one value for each image, shape (N,), and NaN
-        for images that do not count. It is 0 if the images are unchanged.
+        The difference, as a scalar. Below 1 if the colour error is not included. For "none", one value for each image,
+        shape (N,), and NaN for images that do not count. Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -99,24 +100,25 @@ def dists(
 ) -> Tensor:
     """Difference of texture and structure in the features of VGG16 (DISTS), over successful attacks.
 
-    The value is 1 minus a weighted sum of the similarities of channel means (texture) and channel structure. The sum is
-    over the image itself and five stages of VGG16 with Hann-weighted L2 pooling. Images are not resized.
+    The value is 1 minus a weighted sum of similarities between channel means (texture) and between channel structures.
+    The sum is over the image itself and five stages of VGG16 with Hann-weighted L2 pooling. Images are not resized.
 
     Args:
         inputs: clean RGB images in [0, 1], shape (N, 3, H, W).
         adv_inputs: adversarial images in [0, 1], shape (N, 3, H, W).
-        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
-        features: torchvision's VGG16 (or its `features`), or the path of its weights. None for the weights that
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None means that all images
+            count.
+        features: torchvision's VGG16 (or its `features`), or the path of its weights. None selects the weights that
             torchvision has already downloaded.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        The difference, as a scalar, usually in [0, 1]. It exceeds 1 if structure is anticorrelated. For "none", one
-        value for each image, shape (N,), and NaN for images that do not count. It is 0 if the images are unchanged.
+        The difference, as a scalar, usually in [0, 1]. The difference exceeds 1 if the structures are anticorrelated.
+        For "none", one value for each image, shape (N,), and NaN for images that do not count. Unchanged images give 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described, or the features are not those of a VGG16.
-        FileNotFoundError: if there are no weights.
+        FileNotFoundError: if there is no file of weights.
     """
     sizes = check_pairs(inputs, adv_inputs, success)
     if sizes["C"] != 3:
@@ -148,17 +150,18 @@ def structural_similarity(
     """Similarity of local brightness, contrast and structure (SSIM), over successful attacks.
 
     The window is an 11 x 11 Gaussian with standard deviation 1.5 and stays inside the image. The constants are 0.01 and
-    0.03. The similarity is computed per channel and averaged.
+    0.03. The similarity is computed for each channel and averaged over the channels.
 
     Args:
         inputs: clean images in [0, 1], shape (N, C, H, W), at least 11 x 11.
         adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
-        success: whether each attack succeeded, shape (N,), bool. Only successes count. None to count all images.
+        success: whether each attack succeeded, shape (N,), bool. Only successes count. None means that all images
+            count.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        The similarity, as a scalar, 1 for equal images. For "none", one value for each image, shape (N,), and NaN for
-        images that do not count.
+        The similarity, as a scalar. For "none", one value for each image, shape (N,), and NaN for images that do not
+        count. Unchanged images give 1.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -177,9 +180,9 @@ def structural_similarity(
 
 
 def _gradient_difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Compute MS-GMSD of the luma of each image.
+    """Return the MS-GMSD of each image's luma, shape (N,).
 
-    The results equal piq's and take 7 to 14 times less time (32 x 32 and 224 x 224).
+    The results equal those of piq, in 1/7 to 1/14 of the time (32 x 32 and 224 x 224 pixels).
     """
     total = inputs.new_zeros(len(inputs))
     luma, level = _framed_luma(inputs, adv_inputs)
@@ -193,9 +196,9 @@ def _gradient_difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 
 
 def _framed_luma(inputs: Tensor, adv_inputs: Tensor) -> tuple[Tensor, float]:
-    """Return the luma of clean and then adversarial images with a border of zeros, and the value of 255 grey levels.
+    """Return the luma of clean images and then adversarial images, with a border of zeros, shape (2 N, H + 2, W + 2).
 
-    The luma has shape (2 N, H + 2, W + 2). The second value is in its unit.
+    The second returned value is the value of 255 grey levels in the unit of the luma.
     """
     height, width = inputs.shape[-2:]
     framed = inputs.new_zeros(2, len(inputs), height + 2, width + 2)  # both in one tensor for half as many calls
@@ -210,7 +213,10 @@ def _framed_luma(inputs: Tensor, adv_inputs: Tensor) -> tuple[Tensor, float]:
 
 
 def _halved_frame(framed: Tensor) -> Tensor:
-    """Return sums of 2 x 2 pixels, with a border of zeros. For an odd side, the last sums include the old border."""
+    """Return framed images at half the resolution: sums of 2 x 2 pixels, again with a border of zeros.
+
+    If a side is odd, the last sums include pixels of the old border.
+    """
     height, width = (side - 2 for side in framed.shape[-2:])
     odd = max(height % 2, width % 2)
     height, width = (height + odd) // 2, (width + odd) // 2
@@ -221,7 +227,10 @@ def _halved_frame(framed: Tensor) -> Tensor:
 
 
 def _squared_gradient(framed: Tensor) -> Tensor:
-    """Return the squared magnitude of the Prewitt gradient, times nine, without the border."""
+    """Return the squared magnitude of the Prewitt gradient, multiplied by nine, for framed images.
+
+    The border is removed.
+    """
     rows = (framed[:, :-2] + framed[:, 1:-1]).add_(framed[:, 2:])
     across = rows[..., 2:] - rows[..., :-2]
     steps = torch.sub(framed[:, 2:], framed[:, :-2], out=rows)
@@ -230,7 +239,7 @@ def _squared_gradient(framed: Tensor) -> Tensor:
 
 
 def _gradient_loss(squared: Tensor, adv_squared: Tensor, *, stability: float) -> Tensor:
-    """Return 1 minus the similarity of two gradient maps. The arguments are overwritten."""
+    """Return 1 minus the similarity of two maps of squared gradients. The maps are overwritten."""
     bottom = squared + adv_squared
     product = squared.mul_(adv_squared).sqrt_()
     top = torch.sub(bottom, product, alpha=2, out=adv_squared)
@@ -238,7 +247,7 @@ def _gradient_loss(squared: Tensor, adv_squared: Tensor, *, stability: float) ->
 
 
 def _colour_error(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return the root mean square error of the two chroma channels at the coarsest scale."""
+    """Return the root mean square error of the two chroma channels at the coarsest scale, for each image."""
     framed = pad(adv_inputs - inputs, (1, 1, 1, 1)).flatten(0, 1)
     for _ in SCALE_WEIGHTS[1:]:
         framed = _halved_frame(framed).div_(4)
@@ -250,10 +259,10 @@ def _colour_error(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 def _stage_difference(
     layers: nn.Sequential, weights: list[tuple[Tensor, Tensor]], inputs: Tensor, adv_inputs: Tensor
 ) -> Tensor:
-    """Return 1 minus the similarity of the images, summed over the stages of the network.
+    """Return the DISTS of each pair of images: 1 minus the sum of the similarities in all stages of the network.
 
-    piq's DISTS is not used, because it downloads two files, resizes images above 256 pixels, and its weights sum to
-    0.9999998.
+    piq's DISTS is not used, because piq downloads two files and resizes images above 256 pixels. The weights in piq sum
+    to 0.9999998.
     """
     stages = stage_features(layers, torch.cat((inputs, adv_inputs)))
     alike = [_stage_similarity(maps.flatten(2), *pair) for maps, pair in zip(stages, weights, strict=True)]
@@ -261,7 +270,10 @@ def _stage_difference(
 
 
 def _stage_similarity(maps: Tensor, mean_weights: Tensor, structure_weights: Tensor) -> Tensor:
-    """Return the weighted similarity of clean images (first half of the maps) and adversarial images (second half)."""
+    """Return the weighted similarity of each pair of images in one stage.
+
+    The first half of `maps` is from clean images.
+    """
     means = maps.mean(2)
     centred = maps - means[..., None]
     variances = centred.square().mean(2)

@@ -11,7 +11,7 @@ AT_LEAST_ZERO = (0.0, float("inf"))
 
 
 def recorded_mean(values: Tensor, counting: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-    """Mean of recorded values over the images that count.
+    """Mean of a quantity that an evaluation recorded for each image, over the images that count.
 
     Args:
         values: recorded value of each image, shape (N,), >= 0.
@@ -29,7 +29,10 @@ def recorded_mean(values: Tensor, counting: Tensor, *, reduction: Reduction = "m
 
 
 def _record(*, symbol: str, title: str, formula: str, **facts: Any) -> None:
-    """Register a quantity that every result has and no paper defines. Higher values mean a more robust model."""
+    """Register a recorded quantity as a metric.
+
+    By default, no paper defines the quantity, every result has it, and higher values mean a more robust model.
+    """
     shared = {"robust_when": "higher", "between": AT_LEAST_ZERO, "source": "", "stored": "always"}
     metric(**{"symbol": symbol, "title": title, "meaning": f"{title}.", "formula": formula, **shared, **facts})(
         recorded_mean

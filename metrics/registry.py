@@ -1,4 +1,4 @@
-"""Registry of all metrics, the decorator that fills it, and the reduction of per-image values to one number."""
+"""Registry of all metrics, the decorator that adds a metric, and the reduction of per-image values to one number."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -20,10 +20,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Reading(NamedTuple):
-    """An alternative interpretation of a metric's definition: options of its function, and a line of explanation.
+    """Alternative interpretation of a metric's definition, such as the printed formula of a paper.
 
-    If the value of an option is a function, the function's result is passed. This is used for arguments that are too
-    large to build in advance.
+    Attributes:
+        options: options of the metric's function. If an option is too large to build in advance, the value is a
+            function that builds it.
+        meaning: explanation in one line.
+        between: range of the alternative metric. None if the range is that of the metric.
     """
 
     options: Mapping[str, Any]
@@ -33,43 +36,48 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Metric:
-    """Record of a metric: its function, symbol, definition and use in tables. Most fields have defaults.
+    """Record of a metric: its function, symbol, definition and use in tables.
 
     Attributes:
-        symbol: key in `METRICS`, the papers' abbreviation.
-        function: function that computes it.
+        symbol: key in `METRICS`: the abbreviation that papers use.
+        function: function that computes the metric.
         title: display name.
         meaning: explanation in one line. The default is the first line of the function's docstring.
-        robust_when: values (higher or lower) that indicate a good model or defence. None if neither do.
-        between: range of the metric: smallest and largest possible value.
+        robust_when: whether higher or lower values indicate a better model or defence. None if neither do.
+        between: smallest and largest possible value of the metric.
         unit: unit of the value.
         source: paper and equation.
-        formula: default formula, in the notation of `NOTATION`.
-        latex: the same formula in LaTeX. "" if there is only a description in words.
+        formula: formula in the notation of `NOTATION`.
+        latex: the same formula in LaTeX. "" if the metric has only a description in words.
         aliases: other names in the papers and in the field. A family of metrics shares an alias, such as AND for AMD,
             AED and APCR.
-        kind: type of the value, which determines its confidence interval: a mean of values per image, a proportion of
-            the images, a difference of two proportions, or one value for a set of images.
-        stored: location in results folders: in a column if its group was measured, with the predictions on clean
-            images, or in every result.
-        over: images that count, if the metric's column also has values for other images. "" for all images with a
-            value.
-        across: how a model's row aggregates several attacks: by the mean, or image by image by the worst case, over the
-            row's threat model or over the union of all.
-        invalid: value of an image with an invalid result; "" to exclude it.
-        knowledge: attacker knowledge of the attacks to which the metric applies; "" for all attacks.
-        needs: requirements: the model's confidences, a target (implied by an argument `targets`), other models as
-            transfer targets, a minimum-norm attack, image sequences, a baseline model, or a group of measurements that
-            an evaluation makes only on request ("attention", "perceptual", "coverage", "boundary", "neurons",
-            "consistency").
-        parameter: argument whose value may follow "@" in the symbol ("layer" is a part of the model). "" for none.
+        kind: type of the value, which determines its confidence interval. "mean" is a mean of values per image, "share"
+            a proportion of the images, "difference" a difference of two proportions, and "set" one value for a set of
+            images.
+        stored: where a results folder contains the value. "measured" is a column that exists if the metric's group was
+            measured, "clean" are the predictions on clean images, and "always" is every result.
+        over: images that count, if the column also has values for other images: "attacked" or "success". "" means all
+            images with a value.
+        across: how the row of a model combines several attacks. "mean" is the mean over the attacks. "worst" is the
+            worst attack for each image, among the attacks of the row's threat model. "union" is the worst attack for
+            each image among all threat models.
+        invalid: how an image with an invalid result counts: "not fooled" or "not robust". "" means that the image is
+            excluded.
+        knowledge: attacker knowledge of the attacks to which the metric applies. "" means all attacks.
+        needs: what the metric requires, beyond the predictions of a model. "confidences" are the model's probabilities.
+            "target" is a target class (implied by an argument `targets`). "transfer" are other models. "minimum norm"
+            is a minimum-norm attack. "sequences" are image sequences, and "baseline" is a baseline model. The others
+            ("attention", "perceptual", "coverage", "boundary", "neurons", "consistency") are groups of measurements
+            that an evaluation makes only on request.
+        parameter: argument whose value may follow "@" in the symbol ("layer" is a part of the model). "" if there is no
+            such argument.
         usual: value of the parameter if the symbol has no "@".
         readings: alternative interpretations of the definition, by the word that follows "@" in the symbol ("NTE@all").
         tables: tables (of attacks, models or pairs) that show the metric by default, in the order of `METRICS`. A
-            mapping gives for each table the metric after which this metric is shown.
-        only: the only tables that can show it. Empty for all.
-        brief: whether a page shows it among its first few columns.
-        base: for a difference between two models, the symbol of the one-model metric.
+            mapping gives, for each table, the metric after which this metric is shown.
+        only: tables that are able to show the metric. Empty means all tables.
+        brief: whether a web page shows the metric among its first few columns.
+        base: symbol of the one-model metric, if this metric is a difference between two models. Otherwise "".
     """
 
     symbol: str
@@ -100,7 +108,7 @@ class Metric:
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:
-        """Arguments that depend on the images: the required ones except `parameter`, and `success`."""
+        """Names of the arguments that depend on the images: required arguments except `parameter`, and `success`."""
         parameters = inspect.signature(self.function).parameters.items()
         required = [name for name, each in parameters if each.default is each.empty or name == "success"]
         return tuple(name for name in required if name != self.parameter)
@@ -112,26 +120,32 @@ class Metric:
 
     @cached_property
     def of_prediction(self) -> bool:
-        """Whether the metric depends on which class is predicted, not only on whether the prediction is correct."""
+        """Whether the metric depends on which class is predicted.
+
+        False if only the correctness of the prediction matters.
+        """
         return not self.invalid and bool({"adv_logits", "predicted_adv_cams"} & {*self.arguments})
 
     @property
     def group(self) -> str:
-        """Group of the metric, such as "effect" or "distance": the name of its function's module."""
+        """Group of the metric, such as "effect" or "distance".
+
+        The group is the name of the module that defines the function.
+        """
         return self.function.__module__.rpartition(".")[2]
 
     @property
     def range(self) -> str:
-        """Smallest and largest possible value, as text."""
+        """Smallest and largest possible value as text, such as "0 to 1"."""
         names = {inf: "∞", -inf: "-∞", log(2): "ln 2"}
         low, high = (names.get(bound, f"{bound:g}") for bound in self.between)
         return f"{low} to {high}"
 
 
 class _Metrics(dict[str, Metric]):
-    """Records by symbol.
+    """Records of metrics by symbol.
 
-    A record is also available under a name that no other metric has: `METRICS["ASR"]` is MR's record.
+    A record is also found by any name that belongs to a single metric: `METRICS["ASR"]` is the record of MR.
     """
 
     def __missing__(self, name: str) -> Metric:
@@ -151,15 +165,16 @@ F(x) = y; successes: valid images that the attack fools; _O, _D: original and de
 
 
 def symbols_named(name: str) -> tuple[str, ...]:
-    """Return the symbols of the metrics with a given symbol, alias, title or function name.
+    """Return the symbols of the metrics that have a given symbol, alias, title or function name.
 
     Case, "-", "_" and spaces are ignored.
 
     Args:
-        name: "MR", "ssim", "QI-Wup", "Misclassification ratio", or the name of a family: "AND".
+        name: name of a metric, such as "MR", "ssim" or "Misclassification ratio", or of a family of metrics, such as
+            "AND".
 
     Returns:
-        Symbols in the order of `METRICS`: one for a symbol, several for a family, and none for an unknown name.
+        Symbols in the order of `METRICS`. A family has several symbols. Empty if the name is unknown.
     """
     if name in METRICS:
         return (name,)
@@ -169,7 +184,10 @@ def symbols_named(name: str) -> tuple[str, ...]:
 
 
 def near_symbols(name: str) -> list[str]:
-    """Return the symbols of metrics with a similar symbol. If there are none, other similar names are searched."""
+    """Return the symbols of metrics to suggest for a misspelt name.
+
+    Similar symbols are preferred. If there are none, metrics with a similar alias, title or function name are returned.
+    """
     symbols = {symbol.casefold(): symbol for symbol in METRICS}
     called = {text.casefold(): symbol for symbol, each in METRICS.items() for text in aliases_of(each)}
     wanted = name.strip().casefold()
@@ -179,7 +197,7 @@ def near_symbols(name: str) -> list[str]:
 
 
 def record_of(symbol: str) -> Metric | None:
-    """Return the metric with a symbol, or None if there is no such metric.
+    """Return the record of the metric with a symbol, or None if there is no such metric.
 
     The symbol may include a parameter ("FR@10", "NS@fc") or the name of an alternative interpretation ("NTE@all").
     """
@@ -198,7 +216,7 @@ def record_of(symbol: str) -> Metric | None:
 
 
 def default_symbols(table: Table) -> tuple[str, ...]:
-    """Return the metrics that a table shows by default, in order."""
+    """Return the symbols of the metrics that a table shows by default, in the order of the table's columns."""
     symbols = [symbol for symbol, record in METRICS.items() if table in record.tables]
     for symbol in list(symbols):
         tables = METRICS[symbol].tables
@@ -223,9 +241,9 @@ def metric(*, symbol: str, title: str = "", meaning: str = "", **facts: Any) -> 
 
     Args:
         symbol: key in `METRICS`.
-        title: display name. If empty, the symbol.
-        meaning: explanation in one line. If empty, the first line of the function's docstring.
-        **facts: the other fields of `Metric`. `robust_when`, `between` and `source` are required.
+        title: display name. The default is the symbol.
+        meaning: explanation in one line. The default is the first line of the function's docstring.
+        **facts: further fields of `Metric`. `robust_when`, `between` and `source` are required.
 
     Raises:
         TypeError: if a required field is missing or a field does not exist.
@@ -237,7 +255,7 @@ def metric(*, symbol: str, title: str = "", meaning: str = "", **facts: Any) -> 
         if not line:
             raise ValueError(f"expected a docstring on the function of {symbol!r}, got none")
         if symbol in METRICS:
-            raise ValueError(f"expected a new symbol, got {symbol!r} twice")
+            raise ValueError(f"the symbol {symbol!r} already belongs to a metric; choose a new symbol")
         known = Metric(symbol, function, title or symbol, line, **facts)
         METRICS[symbol] = replace(known, needs=("target", *known.needs)) if "targets" in known.arguments else known
         return function
@@ -246,14 +264,14 @@ def metric(*, symbol: str, title: str = "", meaning: str = "", **facts: Any) -> 
 
 
 def reduce(values: Tensor, reduction: Reduction) -> Tensor:
-    """Return the mean or the sum of the defined values, or all values.
+    """Reduce the values of a metric to the mean or the sum over the images for which the metric is defined.
 
     Args:
         values: one value per image, shape (N,). NaN if the metric is undefined.
         reduction: "mean" or "sum" over the defined values, or "none".
 
     Returns:
-        A scalar, or the values themselves for "none". Without defined values, the mean is NaN and the sum 0.
+        A scalar. For "none", the values themselves. If no value is defined, the mean is NaN and the sum is 0.
 
     Raises:
         ValueError: if the reduction is unknown.
@@ -268,7 +286,13 @@ def reduce(values: Tensor, reduction: Reduction) -> Tensor:
 
 
 class Summary(NamedTuple):
-    """Mean over the images for which a metric is defined, with the numbers of defined and undefined values."""
+    """Mean of a metric over the images for which the metric is defined.
+
+    Attributes:
+        mean: mean of the defined values. NaN if there are none.
+        defined: number of images for which the metric is defined.
+        undefined: number of images for which the metric is not defined.
+    """
 
     mean: float
     defined: int
@@ -276,13 +300,13 @@ class Summary(NamedTuple):
 
 
 def summarise(values: Tensor) -> Summary:
-    """Return the mean of a metric's values with the numbers of images that count and that do not.
+    """Return the mean of a metric over the images that count, and the numbers of images that do and do not count.
 
     Args:
-        values: result of a metric with `reduction="none"`, shape (N,), NaN where it is undefined.
+        values: result of a metric with `reduction="none"`, shape (N,). NaN for images that do not count.
 
     Returns:
-        The mean (NaN if no image counts), the number of defined and of undefined values.
+        The mean (NaN if no image counts), the number of images that count, and the number of other images.
 
     Raises:
         ValueError: if the values are not of shape (N,).

@@ -42,10 +42,10 @@ def empirical_boundary_distance(
     *,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Smallest magnitude at which a step along one of the directions changes the model's decision.
+    """Smallest magnitude at which a step along one of several directions changes the model's decision.
 
     For each magnitude a and direction v, an image x is moved to clip(x + a / 255 v, 0, 1). The value depends on the
-    given magnitudes and directions, which the paper does not specify.
+    magnitudes and directions, which the AISafety paper does not specify.
 
     Args:
         model: classifier in evaluation mode, from images (N, C, H, W) to logits (N, K).
@@ -56,8 +56,8 @@ def empirical_boundary_distance(
         reduction: "mean" or "sum" over the images, or "none".
 
     Returns:
-        The magnitude in grey levels, as a scalar. For "none", one value for each image, shape (N,). It is 0 for
-        misclassified images, the largest magnitude for images that stay correct after every step.
+        The magnitude in grey levels, as a scalar. For "none", one value for each image, shape (N,). 0 for misclassified
+        images. The largest magnitude for images that stay correct after every step.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -100,8 +100,8 @@ def boundary_steps(
     """Number of steps of the basic iterative attack until the model misclassifies the image.
 
     Each step follows the sign of the gradient of the cross-entropy. The image stays in [0, 1], and there is no other
-    bound. The paper's text has steps "for each direction j in the k classes". The authors' program steps away from the
-    true class.
+    bound. The text of the AISafety paper describes steps "for each direction j in the k classes". The program of the
+    authors steps away from the true class.
 
     Args:
         model: differentiable classifier in evaluation mode, from images (N, C, H, W) to logits (N, K).
@@ -109,13 +109,13 @@ def boundary_steps(
         labels: true classes, shape (N,), int64.
         step_size: change of each value in one step, > 0.
         limit: number of steps after which an image is excluded, at least 1.
-        towards: "any" steps away from the true class. "each" steps towards every other class in turn and takes the
-            smallest number of steps, which costs up to K - 1 times as much.
+        towards: "any" steps away from the true class. "each" steps towards every other class in turn and returns the
+            smallest number of steps. This costs up to K - 1 times as much.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
         The number of steps, as a scalar. For "none", one value for each image, shape (N,), and NaN where the limit is
-        reached. It is 0 for misclassified images.
+        reached. 0 for misclassified images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -158,18 +158,18 @@ def noise_insensitivity(
 ) -> Tensor:
     """Change of the cross-entropy loss per L-infinity change of the image, averaged over noisy versions of the images.
 
-    A noisy version is omitted if it equals its image, or if it differs by more than epsilon (beyond rounding).
+    A noisy version is omitted if it equals the clean image, or if it differs from the clean image by more than epsilon.
 
     Args:
         logits: logits of the clean images, shape (N, K).
         noisy_logits: logits of m noisy versions of each image, shape (N, m, K).
         inputs: clean images in [0, 1], shape (N, C, H, W).
-        noisy_inputs: the noisy versions, in [0, 1], shape (N, m, C, H, W).
+        noisy_inputs: m noisy versions of each image, in [0, 1], shape (N, m, C, H, W).
         labels: true classes, shape (N,), int64.
         epsilon: largest change of a colour value that counts, > 0.
 
     Returns:
-        A scalar, in nats per full pixel range. It is NaN if all versions are omitted.
+        A scalar, in nats per full pixel range. NaN if all noisy versions are omitted.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -186,13 +186,13 @@ def noise_ratios(
         logits: logits of the clean images, shape (N, K).
         noisy_logits: logits of m noisy versions of each image, shape (N, m, K).
         inputs: clean images in [0, 1], shape (N, C, H, W).
-        noisy_inputs: the noisy versions, in [0, 1], shape (N, m, C, H, W).
+        noisy_inputs: m noisy versions of each image, in [0, 1], shape (N, m, C, H, W).
         labels: true classes, shape (N,), int64.
         epsilon: largest change of a colour value that counts, > 0.
 
     Returns:
-        Shape (N m,), in nats per full pixel range. The versions of an image are adjacent. NaN for versions that equal
-        their image or differ by more than epsilon (`summarise` counts the NaN values).
+        Ratios, shape (N m,), in nats per full pixel range. The m noisy versions of an image are adjacent. NaN for a
+        noisy version that equals the clean image, or differs from it by more than epsilon.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -214,15 +214,15 @@ def noise_ratios(
 
 
 def orthogonal_directions(count: int, like: Tensor, *, seed: int = 0) -> Tensor:
-    """Random orthogonal directions for `empirical_boundary_distance`.
+    """Draw random orthogonal directions for `empirical_boundary_distance`.
 
     Args:
         count: number of directions, at most the number of values in an image.
-        like: image (C, H, W) whose shape, precision and device the directions get.
+        like: image of shape (C, H, W). The directions have the shape, precision and device of this image.
         seed: random seed. The random numbers are the same on every device.
 
     Returns:
-        Shape (count, C, H, W), each of root mean square 1.
+        Directions, shape (count, C, H, W). Each direction has root mean square 1.
 
     Raises:
         ValueError: if `count` exceeds the number of values in an image.
@@ -237,24 +237,24 @@ def orthogonal_directions(count: int, like: Tensor, *, seed: int = 0) -> Tensor:
 
 
 def _check_examples(inputs: Tensor, labels: Tensor) -> dict[str, int]:
-    """Check images and labels, but not whether the labels are below a number of classes."""
+    """Check images and labels. Labels are not compared with the number of classes, which is not known."""
     sizes = check_images(inputs=inputs)
     return check({"labels": labels}, "N", kind="int64", within=(0, INFINITE), sizes=sizes)
 
 
 def _checked_grid(directions: Tensor, magnitudes: Tensor, sizes: dict[str, int]) -> list[float]:
-    """Check the directions and magnitudes, and return the magnitudes as a list."""
+    """Check the directions and magnitudes of `empirical_boundary_distance`, and return the magnitudes as a list."""
     check({"directions": directions}, "m C H W", sizes={name: sizes[name] for name in "CHW"})
     check({"magnitudes": magnitudes}, "g", kind="number", within=(0, INFINITE))
     if not len(magnitudes) or not len(directions) or (magnitudes.diff() <= 0).any():
-        raise ValueError("expected directions and increasing magnitudes, at least one of each")
+        raise ValueError("expected at least one direction, and at least one magnitude, in increasing order")
     return [float(magnitude) for magnitude in magnitudes]
 
 
 def _right(model: Model, images: Tensor, labels: Tensor) -> Tensor:
-    """Return which images the model classifies correctly.
+    """Return whether the model classifies each image correctly, shape (N,), bool.
 
-    Non-finite logits count as wrong, because argmax would select NaN.
+    An image with non-finite logits counts as wrong, because argmax would select NaN.
     """
     with torch.no_grad():
         logits = torch.cat([model(part) for part in images.split(IMAGES)])
@@ -262,7 +262,7 @@ def _right(model: Model, images: Tensor, labels: Tensor) -> Tensor:
 
 
 def _held(model: Model, images: Tensor, labels: Tensor, directions: Tensor, length: float) -> Tensor:
-    """Return which images remain correct after a step along every direction. An image that fails is not tried again."""
+    """Return whether each image remains correct after a step along every direction, shape (N,), bool."""
     left, tried = torch.arange(len(images), device=images.device), 0
     while len(left) and tried < len(directions):
         group = directions[tried : tried + max(IMAGES // len(left), 1)]
@@ -275,9 +275,9 @@ def _held(model: Model, images: Tensor, labels: Tensor, directions: Tensor, leng
 def _steps(
     model: Model, images: Tensor, labels: Tensor, targets: Tensor | None, step_size: float, limits: Tensor
 ) -> Tensor:
-    """Return the number of steps, away from the labels or towards the targets, that fool the model.
+    """Return the number of gradient steps after which the model misclassifies each image, shape (N,).
 
-    NaN beyond the limit.
+    Steps go away from the labels, or towards the targets if there are targets. NaN if an image reaches its limit.
     """
     steps = nan_where_undefined(limits, torch.zeros_like(labels, dtype=torch.bool))
     left, moved, step = (limits >= 1).nonzero()[:, 0], images[limits >= 1], 0

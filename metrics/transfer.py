@@ -1,7 +1,7 @@
-"""Transfer of attacks to models other than the source model.
+"""Transfer of attacks to models other than the source model, on which the examples were made.
 
-Rates have shape (A, M, M): attack, source model, target model. They may be values of any metric. The diagonal is not
-used. NaN off the diagonal gives a NaN mean.
+Transfer rates have shape (A, M, M): attack, source model, target model. The values may be those of any metric. The
+diagonal is not used. A NaN outside the diagonal makes the mean NaN.
 """
 
 from math import nan
@@ -36,21 +36,21 @@ def observable_transfer_rate(
     over: Literal["fooled", "valid"] = "fooled",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Share of the other models that an example fools, over examples that fool their source model.
+    """Share of the other models that an example fools, averaged over examples that fool their source model.
 
     Args:
         predictions: class that each of M models predicts for each clean image, shape (M, n), int64.
         adv_predictions: class that each model predicts for the examples made on model `source`, shape (M, n), int64.
         labels: true classes, shape (n,), int64.
         source: index of the source model, on which the examples were made.
-        over: "fooled" counts images that the source model classifies correctly when clean and misclassifies under
-            attack. "valid" counts all images that it classifies correctly when clean, so that failed attacks count as
-            not transferred.
+        over: images that count. "fooled" counts images that the source model classifies correctly when clean and
+            misclassifies under attack. "valid" counts all images that the source model classifies correctly when clean.
+            A failed attack then counts as not transferred.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
-        A fraction, as a scalar. For "none", one value for each image, shape (n,), and NaN where the image does not
-        count or there is no other model.
+        A fraction, as a scalar. For "none", one value for each image, shape (n,), and NaN for images that do not count.
+        NaN if there is no other model.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -75,7 +75,7 @@ def transfer_by_source(rates: Tensor) -> Tensor:
         rates: rates by attack, source model and target model, shape (A, M, M).
 
     Returns:
-        Rates, shape (A, M). NaN for M = 1.
+        Rates, shape (A, M). NaN if M = 1.
 
     Raises:
         ValueError: if the rates are not of shape (A, M, M).
@@ -90,7 +90,7 @@ def transfer_by_target(rates: Tensor) -> Tensor:
         rates: rates by attack, source model and target model, shape (A, M, M).
 
     Returns:
-        Rates, shape (A, M). NaN for M = 1.
+        Rates, shape (A, M). NaN if M = 1.
 
     Raises:
         ValueError: if the rates are not of shape (A, M, M).
@@ -105,7 +105,7 @@ def transfer_of_attack(rates: Tensor) -> Tensor:
         rates: rates by attack, source model and target model, shape (A, M, M).
 
     Returns:
-        Rates, shape (A,). NaN for M = 1.
+        Rates, shape (A,). NaN if M = 1.
 
     Raises:
         ValueError: if the rates are not of shape (A, M, M).
@@ -120,7 +120,7 @@ def transfer_threat(rates: Tensor) -> Tensor:
         rates: rates by attack, source model and target model, shape (A, M, M).
 
     Returns:
-        Rates, shape (M,). NaN for M = 1.
+        Rates, shape (M,). NaN if M = 1.
 
     Raises:
         ValueError: if the rates are not of shape (A, M, M).
@@ -136,7 +136,7 @@ def simple_transfer_of_attack(rates: Tensor, tested: int) -> Tensor:
         tested: index of the target model.
 
     Returns:
-        Rates, shape (A,). NaN for M = 1.
+        Rates, shape (A,). NaN if M = 1.
 
     Raises:
         ValueError: if the rates are not of shape (A, M, M) or there is no such model.
@@ -165,6 +165,6 @@ def simple_transfer_threat(rates: Tensor, source: int) -> Tensor:
 
 
 def _without_diagonal(rates: Tensor, fill: float) -> Tensor:
-    """Check rates, and return them with `fill` on the diagonal, where source and target model are equal."""
+    """Check transfer rates, and return them with `fill` on the diagonal, where the source model is the target model."""
     check({"rates": rates}, "A M M", within=None)
     return rates.masked_fill(torch.eye(rates.shape[1], dtype=torch.bool, device=rates.device), fill)

@@ -18,16 +18,16 @@ HOW = "give `features` a torchvision VGG16 or the path of its weights (torchvisi
 
 
 def load_features(features: Features | None, dtype: torch.dtype, device: torch.device) -> nn.Sequential:
-    """Return the layers of a VGG16 in evaluation mode, in the precision and on the device of the images.
+    """Return the convolutional layers of a VGG16 for DISTS, with a given precision and device.
 
     Args:
-        features: torchvision's VGG16, its `features`, or the path of the weights of either. None for the weights in the
-            cache of torch.hub.
+        features: torchvision's VGG16, the `features` of such a model, or the path of a file of weights. None selects
+            the weights in the cache of torch.hub.
         dtype: precision of the layers.
         device: device of the layers.
 
     Returns:
-        The layers. They are a copy if the precision or the device differs from that of the given module.
+        The layers. If the precision or the device of a given module differs, the layers are a copy.
 
     Raises:
         FileNotFoundError: if there is no file of weights.
@@ -49,10 +49,10 @@ def load_features(features: Features | None, dtype: torch.dtype, device: torch.d
 
 
 def stage_features(layers: nn.Sequential, images: Tensor) -> list[Tensor]:
-    """Return the images, and the output of each of the five stages before its pooling.
+    """Return the images, and the output of each of the five stages of VGG16 before the pooling of the stage.
 
     Args:
-        layers: result of `load_features`. Their pooling layers are replaced by the pooling of DISTS.
+        layers: result of `load_features`. The pooling of DISTS is used instead of the pooling layers of VGG16.
         images: images in [0, 1], shape (N, 3, H, W).
 
     Returns:
@@ -70,9 +70,12 @@ def stage_features(layers: nn.Sequential, images: Tensor) -> list[Tensor]:
 
 
 def stage_weights(like: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return the weights of mean similarity and structure similarity for each of the six stages.
+    """Return the weights of DISTS for mean similarity and structure similarity, for each of the six stages.
 
     All weights together sum to 1.
+
+    Args:
+        like: tensor whose precision and device the weights get.
     """
     with np.load(Path(__file__).parent / "data" / "dists_weights.npz") as stored:
         means, structure = (torch.from_numpy(stored[name]).to(like) for name in ("alpha", "beta"))
@@ -81,7 +84,7 @@ def stage_weights(like: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _l2_pooled(maps: Tensor) -> Tensor:
-    """Return the root of the Hann-weighted mean of squares in 3 x 3 windows, with stride 2."""
+    """Return the pooling of DISTS: the root of the Hann-weighted mean of squares in 3 x 3 windows, with stride 2."""
     hann = maps.new_tensor((0.25, 0.5, 0.25))
     kernel = (hann[:, None] * hann).expand(maps.shape[1], 1, 3, 3)
     return conv2d(maps.square(), kernel, stride=2, padding=1, groups=maps.shape[1]).add_(1e-12).sqrt_()

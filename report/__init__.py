@@ -1,4 +1,4 @@
-"""Command output: tables for terminals, plain text for pipes, and documents for programs.
+"""Output of davylamp: tables for terminals, plain text for pipes, documents for programs, and HTML reports.
 
 `davylamp.report` is a package and can also be called as a function: `davylamp.report("results", "report.html")` writes
 the report.
@@ -10,10 +10,17 @@ from types import ModuleType
 
 
 class _Verb(ModuleType):
-    """Make the package callable, because it has the same name as the function."""
+    """Module type that makes the package callable.
+
+    The package has the same name as the function that writes the report.
+    """
 
     def __call__(self, folder: str | Path, path: str | Path = "report.html") -> Path:
-        """Write the report of a results folder as one self-contained HTML file, and return its path.
+        """Write the report of a results folder as one self-contained HTML file, and return the path of the file.
+
+        Args:
+            folder: results folder.
+            path: file to write. An existing file is replaced.
 
         Raises:
             Unavailable: If the folder has no finished run, or the file cannot be written.

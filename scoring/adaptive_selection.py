@@ -18,7 +18,17 @@ _FEWEST = 25  # fewest draws
 
 
 class Step(NamedTuple):
-    """Ability and rank of a new subject after a batch of images, with 95 % intervals."""
+    """State of the selection after a batch of images: the new subject's ability and rank, with 95 % intervals.
+
+    Attributes:
+        images: number of images with a response of the new subject.
+        responses: number of responses of the new subject.
+        score: posterior mean of the ability.
+        low: lower bound of the ability's interval.
+        high: upper bound of the ability's interval.
+        rank_low: best rank in the rank's interval.
+        rank_high: worst rank in the rank's interval.
+    """
 
     images: int
     responses: int
@@ -35,14 +45,14 @@ class Step(NamedTuple):
 
 
 class SelectionResult(NamedTuple):
-    """Selected images in order, and the new subject's rank after each batch.
+    """Images that `choose_images` selected for a new subject, and the subject's rank after each batch of images.
 
     Attributes:
-        images: selected images.
-        steps: ability and rank after each batch.
-        enough: whether the rank interval after the last batch is at most `width` wide.
-        width: requested width: worst minus best rank of the interval.
-        further: most informative images among the images that were not available.
+        images: selected images, in the order of selection.
+        steps: ability and rank of the new subject after each batch.
+        enough: whether the last rank interval is at most `width` wide.
+        width: largest accepted width of the rank interval: worst minus best rank.
+        further: images that would have been selected next, but were not available. Empty if `enough` is True.
     """
 
     images: tuple[str, ...]
@@ -53,17 +63,18 @@ class SelectionResult(NamedTuple):
 
 
 class ImageSelector:
-    """Selects images by their expected Fisher information about a new subject's ability, given its responses so far.
+    """Selects the images that are most informative about a new subject's ability, given its responses so far.
 
-    The information of a response with probability P is P'^2 / (P (1 - P)). It is averaged over the posterior of the new
-    subject's ability and over draws of the baseline (van der Linden and Pashley 2000). P is averaged over the posterior
-    of the item, so uncertain items are less informative. The information of an image is the sum over its items.
+    The measure is the expected Fisher information. A response with probability P has the information P'^2 / (P (1 -
+    P)). The information is averaged over the posterior of the new subject's ability and over posterior draws of the
+    baseline (van der Linden and Pashley 2000). P itself is averaged over the posterior of the item, so uncertain items
+    are less informative. The information of an image is the sum over its items.
 
     Args:
         fit: fitted model of the baseline, with binary responses.
         responses: responses of the baseline's N subjects to M items, shape (N, M). NaN is missing.
         clusters: image of each item, length M.
-        seed: random seed of every draw.
+        seed: random seed of all random draws.
 
     Raises:
         ValueError: If the responses are not binary.
@@ -73,7 +84,7 @@ class ImageSelector:
         from .anchor import Anchor
 
         if fit.model.response != "bernoulli":
-            raise ValueError("expected responses 0 and 1, which the selection of images needs, got scores in between")
+            raise ValueError("images can be selected only for responses 0 and 1, but some responses are in between")
         self.clusters = np.asarray(clusters)
         self.effect = design_effect(fit, responses, list(clusters))
         _, first, self._pattern = np.unique(
@@ -92,7 +103,14 @@ class ImageSelector:
         self.images, self._image = np.unique(self.clusters, return_inverse=True)
 
     def log_likelihood(self, newcomer: np.ndarray) -> Tensor:
-        """Compute the result of `Anchor.log_likelihood` from cached probabilities."""
+        """Return the log-likelihood of a new subject's responses. Faster than `Anchor.log_likelihood`.
+
+        Args:
+            newcomer: responses of the new subject, shape (M,), 0 or 1. NaN is missing.
+
+        Returns:
+            Log-likelihood for each of D baseline draws and T grid abilities, shape (D, T).
+        """
         log = torch.zeros(self.anchor.prior.numel())
         for value, curves in enumerate(self._log):
             log += (
@@ -112,12 +130,12 @@ class ImageSelector:
         return np.bincount(self._image, of_pattern[self._pattern], len(self.images))
 
     def next_images(self, newcomer: np.ndarray, asked: Sequence[str], count: int = BATCH) -> list[str]:
-        """Return the `count` most informative images, the most informative first.
+        """Return the most informative images for a new subject, the most informative first.
 
         Args:
             newcomer: responses of the new subject so far, shape (M,). NaN is missing.
-            asked: images that were already selected, which are skipped.
-            count: number of images.
+            asked: images that were selected before. These images are not returned again.
+            count: number of images to return.
         """
         information = self.information(self.log_likelihood(newcomer))
         information[np.isin(self.images, list(asked))] = -1
@@ -125,7 +143,11 @@ class ImageSelector:
         return [str(self.images[each]) for each in order if information[each] >= 0]
 
     def current_rank(self, newcomer: np.ndarray) -> Step:
-        """Return ability and rank of the new subject from its responses so far, shape (M,)."""
+        """Return ability and rank of the new subject, with intervals, from its responses so far.
+
+        Args:
+            newcomer: responses of the new subject so far, shape (M,). NaN is missing.
+        """
         from .anchor import joint_draws, partial_design_effect
 
         seen = ~np.isnan(newcomer)
@@ -151,20 +173,21 @@ def choose_images(
 ) -> SelectionResult:
     """Evaluate a new subject on the most informative images, until its rank interval is narrow enough.
 
-    The first batch has the images that are most informative a priori. Stopping early does not bias the posterior,
-    because the decision to stop depends only on the responses.
+    The first batch contains the images that are most informative before any response of the new subject is known.
+    Stopping early does not bias the posterior, because the decision to stop depends only on the responses.
 
     Args:
-        chooser: selector of the baseline.
-        answer: called with the images selected so far. It evaluates them and returns the new subject's responses, shape
-            (M,). NaN is missing.
-        width: largest accepted width of the rank interval (worst minus best rank). 0 for a single rank.
+        chooser: selector that was built from the baseline.
+        answer: function that receives all images selected so far, evaluates the new subject on these images, and
+            returns the new subject's responses, shape (M,). NaN is missing.
+        width: largest accepted width of the rank interval (worst minus best rank). 0 demands a single rank.
         batch: number of images per batch.
-        among: available images. None for all.
-        tell: called with the ability and rank after each batch.
+        among: images that may be selected. None means all images of the baseline.
+        tell: function that is called after each batch with the new subject's ability and rank.
 
     Returns:
-        The selected images. These are all available images if the interval never becomes narrow enough.
+        The selected images and the ranks. If the interval never becomes narrow enough, all available images are
+        selected.
     """
     asked: list[str] = []
     steps: list[Step] = []
@@ -186,15 +209,20 @@ def choose_images(
 def replay_selection(
     fit: IRTFit, values: np.ndarray, clusters: Sequence[str], width: int | None, batch: int, seed: int = 0
 ) -> SelectionResult:
-    """Find how few of a new subject's evaluated images would have been enough to determine its rank.
+    """Find how few of a new subject's images would have been enough to determine its rank.
+
+    The new subject has already been evaluated. Its images are selected again one batch at a time, as by
+    `choose_images`.
 
     Args:
         fit: fitted model of the baseline.
-        values: responses of the baseline and, in the last row, the new subject, shape (N + 1, M). NaN is missing.
+        values: responses of the baseline's N subjects and, in the last row, of the new subject, shape (N + 1, M). NaN
+            is missing.
         clusters: image of each item, length M.
-        width: see `choose_images`. None for the width of the interval from all of the new subject's images.
-        batch: see `choose_images`.
-        seed: random seed of every draw.
+        width: largest accepted width of the rank interval (worst minus best rank). None means the width that results
+            from all images of the new subject.
+        batch: number of images per batch.
+        seed: random seed of all random draws.
     """
     chooser, newcomer, images = ImageSelector(fit, values[:-1], clusters, seed=seed), values[-1], np.asarray(clusters)
     wanted = chooser.current_rank(newcomer).width if width is None else width

@@ -1,4 +1,4 @@
-"""Fitted baseline on which new subjects are placed."""
+"""Posterior of a fitted baseline, on which new subjects are placed without fitting the baseline again."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,20 +18,23 @@ _BLOCK = 2e7  # most numbers in a table
 
 
 class Anchor:
-    """A fitted baseline: posterior draws of its abilities, and the posterior of each item for each draw.
+    """Posterior of a fitted baseline, from which the ability of a new subject is estimated.
 
-    Given the baseline's abilities and the priors, items are independent, and each item has a posterior on the sampler's
-    grid. The probability of a response is averaged over that posterior. Items are therefore not treated as known, and
-    responses to uncertain items count less. Responses of a new subject do not change the baseline: the baseline's draws
-    are not weighted by the likelihood of these responses (a cut posterior, Plummer 2015).
+    The anchor holds posterior draws of the baseline's abilities and, for each draw, the posterior of each item.
+
+    Given the abilities and the priors, the items are independent, and each item has a posterior on the grid of the
+    Gibbs sampler. The probability of a response is averaged over that posterior. Items are therefore not treated as
+    known, and responses to uncertain items count less. Responses of a new subject do not change the baseline: the
+    baseline's draws are not weighted by the likelihood of these responses (a cut posterior, Plummer 2015).
 
     Shapes use D for draws, T for grid abilities, N for subjects and M for items.
 
     Args:
         fit: fitted model of the baseline.
-        responses: responses that were fitted, shape (N, M). NaN is missing.
-        draws: number of evenly spaced draws of the fit to use. None for all draws that include the items.
-        seed: random seed of every draw.
+        responses: responses to which the model was fitted, shape (N, M). NaN is missing.
+        draws: number D of evenly spaced posterior draws to use. None means all draws that are stored with item
+            parameters.
+        seed: random seed of all random draws.
     """
 
     def __init__(self, fit: IRTFit, responses: np.ndarray, *, draws: int | None = None, seed: int = 0):
@@ -56,13 +59,13 @@ class Anchor:
         self.prior: Tensor = self._tables.ability_prior.points[self._state.where]  # (D, T)
 
     def log_likelihood(self, newcomer: np.ndarray) -> Tensor:
-        """Return the log-likelihood of a new subject's responses, at each grid ability and for each draw.
+        """Return the log-likelihood of a new subject's responses, for each baseline draw and each ability on the grid.
 
         Args:
-            newcomer: responses, shape (M,), in [0, 1]. NaN is missing.
+            newcomer: responses of the new subject, shape (M,), in [0, 1]. NaN is missing.
 
         Returns:
-            Shape (D, T).
+            Log-likelihood, shape (D, T).
         """
         seen = np.flatnonzero(~np.isnan(newcomer))
         value = observe(newcomer[None], self.fit.model.response, len(self.responses)).values[0].numpy()
@@ -78,25 +81,25 @@ class Anchor:
         return log
 
     def response_probabilities(self, items: Sequence[int] | np.ndarray) -> Tensor:
-        """Return the probability that the response to an item is 1, for each draw and each ability on the grid.
+        """Return the probability that the response to an item is 1, for each baseline draw and each grid ability.
 
         Args:
             items: indices of the items.
 
         Returns:
-            Shape (items, D, T).
+            Probabilities, shape (items, D, T).
         """
         return torch.cat([curves for _, curves in self._curves(np.asarray(items), 1.0)], 1)
 
     def draw(self, log: Tensor, count: int) -> np.ndarray:
-        """Draw abilities of a new subject, on the scale of the fit, by stratified sampling of each draw's posterior.
+        """Draw abilities of a new subject from its posterior given each baseline draw. Sampling is stratified.
 
         Args:
-            log: log-likelihood, shape (D, T).
-            count: number of draws for each draw of the baseline.
+            log: log-likelihood of the new subject's responses, shape (D, T).
+            count: number of abilities drawn for each baseline draw.
 
         Returns:
-            Shape (D, count).
+            Abilities on the scale of the fit, shape (D, count).
         """
         weight = self.posterior(log)
         total = weight.cumsum(1)
@@ -109,15 +112,26 @@ class Anchor:
         return np.take_along_axis(self.ability, place.numpy(), 1) + step * inside.numpy()
 
     def posterior(self, log: Tensor) -> Tensor:
-        """Return the posterior of a new subject's ability on the grid for each draw, shape (D, T)."""
+        """Return the posterior of a new subject's ability on the grid, for each baseline draw.
+
+        Args:
+            log: log-likelihood of the new subject's responses, shape (D, T).
+
+        Returns:
+            Probabilities, shape (D, T). Each row sums to 1.
+        """
         return (log + self.prior).double().softmax(1)
 
     def expect(self, log: Tensor) -> float:
-        """Return the posterior mean of a new subject's ability on the scale of the fit."""
+        """Return the posterior mean of a new subject's ability, on the scale of the fit.
+
+        Args:
+            log: log-likelihood of the new subject's responses, shape (D, T).
+        """
         return float((self.posterior(log).numpy() * self.ability).sum(1).mean())
 
     def _curves(self, items: np.ndarray, value: float) -> Iterator[tuple[slice, Tensor]]:
-        """Yield the probability or density of a response to items, shape (items, C, T), for blocks of C draws."""
+        """Yield probabilities or densities of a response to items, shape (items, C, T), for blocks of C draws."""
         tables, response = self._tables, self.fit.model.response
         observed = observe(self.responses[:, items], response)
         data = torch.where(observed.seen, statistics(observed.values, response), 0.0).float()
@@ -131,15 +145,15 @@ class Anchor:
 
 
 def joint_draws(anchor: Anchor, log: Tensor, effect: float, effect_of_newcomer: float) -> np.ndarray:
-    """Draw abilities of the baseline's subjects and a new subject, widened by a design effect.
+    """Draw the abilities of the baseline's subjects together with the ability of a new subject.
 
-    Deviations from the mean are multiplied by the square root of the design effect.
+    The draws are widened: deviations from the mean are multiplied by the square root of a design effect.
 
     Args:
-        anchor: baseline with N subjects.
-        log: log-likelihood of the new subject, shape (D, T).
+        anchor: posterior of a baseline with N subjects.
+        log: log-likelihood of the new subject's responses, shape (D, T).
         effect: design effect of the baseline.
-        effect_of_newcomer: design effect for the new subject, from its number of items per image.
+        effect_of_newcomer: design effect of the new subject (see `partial_design_effect`).
 
     Returns:
         Abilities, shape (about `DRAWS`, N + 1). The new subject is the last column.
@@ -150,12 +164,14 @@ def joint_draws(anchor: Anchor, log: Tensor, effect: float, effect_of_newcomer: 
 
 
 def partial_design_effect(effect: float, clusters: np.ndarray, some: np.ndarray) -> float:
-    """Return the design effect for m items per image, 1 + (m - 1) times the correlation of the full data (Kish 1965).
+    """Return the design effect of a subject that has responses to only some of the items.
+
+    For m items per image, the design effect is 1 + (m - 1) times the correlation in the full data (Kish 1965).
 
     Args:
         effect: design effect of all items.
         clusters: image of each item.
-        some: image of each item that has a response.
+        some: image of each item to which the subject has a response.
     """
     counts = (np.unique(images, return_counts=True)[1] for images in (clusters, some))
     size, fewer = (
@@ -165,7 +181,7 @@ def partial_design_effect(effect: float, clusters: np.ndarray, some: np.ndarray)
 
 
 def _nearest(grid: Tensor, values: np.ndarray) -> Tensor:
-    """Return the indices of the grid points nearest to the values. The grid is evenly spaced."""
+    """Return the indices of the grid points nearest to the values. The grid must be evenly spaced."""
     step = float(grid[1] - grid[0]) if len(grid) > 1 else 1.0
     place = torch.from_numpy(np.rint((values - float(grid[0])) / step).astype(int))
     return place.clamp(0, len(grid) - 1)

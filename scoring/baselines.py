@@ -24,16 +24,17 @@ def mean_response(responses: np.ndarray) -> np.ndarray:
 
 
 def borda(responses: np.ndarray) -> np.ndarray:
-    """Return the Borda count: the rate at which a subject's response exceeds other subjects' responses to an item.
+    """Return the Borda count: how often a subject's response to an item exceeds that of another subject.
 
     Ties count half.
 
     Args:
-        responses: shape (N, M). NaN is missing. An item counts for the pairs in which both subjects have a response.
+        responses: shape (N, M). NaN is missing. A pair of subjects is compared on the items to which both have a
+            response.
 
     Returns:
-        Rate for each subject, averaged over the other subjects, in [0, 1], shape (N,). NaN for a subject that has no
-        item in common with any other.
+        Rate of comparisons won, averaged over the other subjects, in [0, 1], shape (N,). NaN for a subject that has no
+        item in common with any other subject.
     """
     seen = ~np.isnan(responses)
     values = np.where(seen, responses, 0.0)
@@ -48,14 +49,14 @@ def borda(responses: np.ndarray) -> np.ndarray:
 
 
 def borda_parts(responses: np.ndarray) -> np.ndarray:
-    """Return the contribution of each item to `borda`: the share of other subjects with a lower response.
+    """Return the contribution of each item to the Borda count: the share of other subjects with a lower response.
 
     Args:
-        responses: shape (N, M). NaN is missing and does not count.
+        responses: shape (N, M). NaN is missing. Missing responses are not compared.
 
     Returns:
-        Shares, shape (N, M). NaN if the response is missing or if no other subject has the item. Without missing
-        responses, the mean over items is `borda`.
+        Shares, shape (N, M). NaN if the response is missing or if no other subject has a response to the item. Without
+        missing responses, the mean of a row is the subject's Borda count from `borda`.
     """
     seen = ~np.isnan(responses)
     parts = np.full(responses.shape, np.nan)
@@ -68,19 +69,20 @@ def borda_parts(responses: np.ndarray) -> np.ndarray:
 
 
 def expected_borda(shares: np.ndarray) -> np.ndarray:
-    """Return the expected Borda count if each response is 1 with a given probability, independently.
+    """Return the expected Borda counts if each response is 1 with a given probability, independently.
 
     For probabilities p and q, the first response is greater with probability p (1 - q), and the responses are equal
-    with probability p q + (1 - p) (1 - q). The first subject therefore scores 1/2 + (p - q) / 2. A direct comparison of
-    the probabilities would be too extreme: a model that is robust in 99 of 100 samples would lose every image to a
-    model that is robust in all samples. For probabilities 0 and 1 the result equals `borda`.
+    with probability p q + (1 - p) (1 - q). The first subject therefore scores 1/2 + (p - q) / 2. To count a win
+    whenever p > q would be too extreme: a model that is robust in 99 of 100 samples would lose every image to a model
+    that is robust in all samples. If all probabilities are 0 or 1, the result equals that of `borda`.
 
     Args:
-        shares: probabilities, shape (N, M). NaN is missing. An item counts for the pairs in which both subjects have a
-            value.
+        shares: probabilities, shape (N, M). NaN is missing. A pair of subjects is compared on the items for which both
+            have a probability.
 
     Returns:
-        Rate for each subject, as for `borda`.
+        Expected rate of comparisons won, averaged over the other subjects, in [0, 1], shape (N,). NaN for a subject
+        that has no item in common with any other subject.
     """
     seen = (~np.isnan(shares)).astype(float)
     values = np.where(seen > 0, shares, 0.0)
@@ -99,18 +101,18 @@ def bootstrap(
     replicates: int = 1000,
     seed: int = 0,
 ) -> np.ndarray:
-    """Return scores on resampled images, which show the uncertainty due to the choice of images.
+    """Return the scores of subjects on resampled images, which show the uncertainty due to the choice of images.
 
     Args:
-        score: function from a matrix like `responses` to the score of each subject.
+        score: function that computes the score of each subject, shape (N,), from a matrix of responses.
         responses: shape (N, M). NaN is missing.
         clusters: image of each item, length M. All items of an image are resampled together.
         replicates: number of bootstrap replicates.
         seed: random seed of the resampling.
 
     Returns:
-        Scores, shape (replicates, N). NaN if a replicate has no response of a subject. All are NaN for fewer than
-        `FEWEST` images, because the replicates would be too similar.
+        Scores, shape (replicates, N). A score is NaN if the replicate contains no response of the subject. All scores
+        are NaN if there are fewer than `FEWEST` images, because the replicates would be too similar.
     """
     names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
     if len(names) < FEWEST:
@@ -124,7 +126,7 @@ def bootstrap(
 
 
 def _resampled_means(responses: np.ndarray, cluster: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return plain means over resampled clusters. They follow from the clusters' counts, without resampled matrices."""
+    """Return the mean responses of bootstrap replicates, computed from the sums over each image's items."""
     seen = ~np.isnan(responses)
     times = np.stack([np.bincount(row, minlength=chosen.shape[1]) for row in chosen])
     sums, counts = np.zeros((2, chosen.shape[1], len(responses)))
@@ -135,13 +137,13 @@ def _resampled_means(responses: np.ndarray, cluster: np.ndarray, chosen: np.ndar
 
 
 class LeaveOneOut(NamedTuple):
-    """Effect of omitting one subject or item on a ranking.
+    """Effect on a ranking if one subject, item or metric is omitted.
 
     Attributes:
-        name: omitted subject or item.
-        tau: Kendall's tau-b between the ranking of all and the ranking without `name`, over common subjects. NaN if all
-            subjects are tied in one of the rankings.
-        moved: largest rank change of a common subject. NaN if the common subjects cannot be ranked.
+        name: omitted subject, item or metric.
+        tau: Kendall's tau-b between the full ranking and the ranking without `name`, over the subjects in both. NaN if
+            all these subjects are tied in one of the rankings.
+        moved: largest rank change of a subject that is in both rankings. NaN if no ranking without `name` is possible.
     """
 
     name: str
@@ -152,16 +154,16 @@ class LeaveOneOut(NamedTuple):
 def leave_one_out(
     score: Callable[[np.ndarray], np.ndarray], names: Sequence[str], *, axis: Literal["subjects", "items"]
 ) -> list[LeaveOneOut]:
-    """Repeat the ranking once without each subject, item or metric.
+    """Repeat a ranking, each time without one of its subjects, items or metrics.
 
     Args:
-        score: function from the remaining indices of `names` to the scores of the remaining subjects. It raises
-            ValueError if they cannot be ranked.
-        names: names of the subjects or items.
-        axis: whether `names` are subjects or items.
+        score: function that receives the indices of the remaining `names` and returns the scores of the remaining
+            subjects. If the remaining subjects cannot be ranked, the function raises ValueError.
+        names: names of the subjects, items or metrics.
+        axis: "subjects" if `names` are the ranked subjects, "items" if `names` are items or metrics.
 
     Returns:
-        One record for each name, the most influential first. Names that are necessary for a ranking come last.
+        One record for each name, the most influential name first. Names without which no ranking is possible come last.
     """
     everything = np.arange(len(names))
     full = score(everything)
@@ -186,7 +188,8 @@ def agreement(score: np.ndarray, others: Mapping[str, np.ndarray]) -> dict[str, 
         others: scores of the same subjects, by name of the ranking, such as the plain mean. NaN is excluded.
 
     Returns:
-        Values in [-1, 1] by name. NaN if fewer than two subjects remain or if all are tied.
+        Kendall's tau-b in [-1, 1], by name. NaN if fewer than two subjects remain, or if all subjects are tied in a
+        ranking.
     """
     result = {}
     for name, other in others.items():

@@ -1,4 +1,4 @@
-"""CANARY's ranking of subjects by a table of metrics (Sun et al. 2023, section 3.3): from Tables 7 and 8 to Table 9.
+"""CANARY's ranking of subjects by a table of metrics (Sun et al. 2023, section 3.3; Tables 7 and 8 give Table 9).
 
 Item response models are fitted in two layers. The first layer gives an ability for each category of metrics. The second
 layer combines these abilities into one score.
@@ -36,14 +36,15 @@ VIEWS: dict[Subjects, View] = {
 
 
 class Rule(NamedTuple):
-    """How a metric is converted to a response.
+    """Rule by which CANARY's ranking converts a metric to a response in [0, 1].
 
     Attributes:
         category: category of the metric.
         scale: function that maps the metric into [0, 1].
-        complement: views that use 1 minus the scaled metric.
-        between: range of the metric: smallest and largest possible value.
-        factor: the published program multiplies the metric by this factor and then caps the value at 1. 0 for no cap.
+        complement: views for which a low metric is good. The response is then 1 minus the scaled metric.
+        between: smallest and largest possible value of the metric.
+        factor: factor by which CANARY's published program multiplies the metric. The product is capped at 1. 0 if the
+            metric is not capped.
     """
 
     category: str
@@ -93,13 +94,13 @@ RULES: dict[str, Rule] = {
 
 
 def metrics_of(view: View) -> tuple[str, ...]:
-    """Return the symbols of the metrics that a view uses.
+    """Return the symbols of the metrics that are used to rank one kind of subject.
 
     Args:
         view: kind of subject that is ranked: "model", "attack" or "defence".
 
     Returns:
-        Symbols from `RULES`. Only the view of attacks has OTR and the computing cost.
+        Symbols from `RULES`. OTR and the computing cost are used for attacks only.
     """
     return tuple(symbol for symbol, rule in RULES.items() if rule.category in OF_VIEW[view] and (symbol, view) != OTR)
 
@@ -118,13 +119,13 @@ def rank_metrics(
     Args:
         frame: one row per subject, indexed by name, and one column per metric.
         subjects: kind of the subjects in the rows.
-        curve: see `rank_table`.
-        uncapped: see `rank_table`.
-        propagate: see `rank_table`.
-        seed: see `rank_table`.
+        curve: "intercept" or "paper" (see `rank_table`).
+        uncapped: whether to omit the caps of CANARY's published program.
+        propagate: whether the intervals include the uncertainty of the categories' abilities.
+        seed: random seed. The same seed gives the same ranking.
 
     Raises:
-        ValueError: If `rank_table` raises it.
+        ValueError: If a metric has no rule or is out of range, or if the subjects cannot be ranked.
     """
     names, metrics = list(map(str, frame.index)), list(map(str, frame.columns))
     options = {"curve": curve, "uncapped": uncapped, "propagate": propagate, "seed": seed}
@@ -142,22 +143,24 @@ def rank_table(  # noqa: PLR0913 - the data by position, the choices by keyword
     propagate: bool = False,
     seed: int = 0,
 ) -> Ranking:
-    """Rank models, attacks or defences by a table of metrics, as CANARY does, and estimate the uncertainty.
+    """Rank models, attacks or defences by a table of metrics as in CANARY, with intervals for scores and ranks.
 
-    `RULES` map the metrics to [0, 1] and cap large distortions at 1, as the published program does. The metrics are
-    then max-min normalised and rounded to two decimals, unless a metric is the same for every subject. A category is
-    omitted with a note if no two subjects differ in it, or if its metrics cancel out. The abilities of each category
-    are max-min normalised. They are not rounded as in the published program, because rounding would turn noise of 0.001
-    into 0.01.
+    `RULES` map the metrics to [0, 1] and cap large distortions at 1, as CANARY's published program does. The metrics
+    are then max-min normalised and rounded to two decimals. A metric that is the same for every subject is not
+    normalised. A category is omitted with a note if no two subjects differ in the category, or if its metrics cancel
+    out. The abilities of each category are max-min normalised. In contrast to the published program, the abilities are
+    not rounded, because rounding would turn noise of 0.001 into 0.01.
 
     The model is a 3PL with theta ~ N(0, 1), log a ~ N(0, 1), b ~ N(0, 1), c ~ Beta(5, 17) and a fractional Bernoulli
-    likelihood. The posterior is the one of the published program, which samples it by Metropolis steps. Here every
+    likelihood. The posterior is that of the published program, which samples with Metropolis steps. Here every
     conditional draw is exact.
 
-    There are two differences from the published program. The program inverts the time levels twice, so that slow
-    attacks score higher; here fast attacks score higher, as in the paper's text. The program has no rules for defences;
-    here they follow the text, which puts all metrics of defences into one category (section 3.1.4). There is then only
-    one layer, and the metrics are max-min normalised in the direction that the text gives.
+    There are two more differences from the published program:
+
+    - The program inverts the time levels twice, so that slow attacks score higher. Here fast attacks score higher, as
+      in the text of the paper.
+    - The program has no rules for defences. Here the rules follow the text of the paper, which puts all metrics of
+      defences into one category (section 3.1.4). Defences therefore have only one layer.
 
     Args:
         values: metrics, shape (N, M). NaN is missing.
@@ -165,15 +168,16 @@ def rank_table(  # noqa: PLR0913 - the data by position, the choices by keyword
         metrics: symbols from `RULES`, length M. QN is the number of queries: half of forward plus backward passes, or
             the forward passes if there are no backward passes. CTC is the time level, from 0 for the fastest to 4.
         view: kind of subject that is ranked: "model", "attack" (without CA, CF and CC) or "defence".
-        curve: "intercept" as in the published program, or "paper" as in the text: 3PL with a difficulty and D = 1.702.
+        curve: "intercept" as in CANARY's published program, or "paper" as in the text of the paper: 3PL with a
+            difficulty and D = 1.702.
         uncapped: whether to max-min normalise the metrics without the caps of the published program, as in the text.
-        propagate: whether the intervals include the uncertainty of the categories' abilities. If False, only their
-            means enter the second layer, as published.
-        seed: the same seed gives the same ranking.
+        propagate: whether the intervals include the uncertainty of the categories' abilities. If False, only the means
+            of these abilities enter the second layer, as in the published program.
+        seed: random seed. The same seed gives the same ranking.
 
     Returns:
-        The ranking. Scores are max-min normalised posterior means in [0, 1]. The intervals come from the draws on the
-        same scale. The bootstrap is over the metrics.
+        The ranking. Scores are max-min normalised posterior means in [0, 1]. The intervals come from posterior draws on
+        the same scale. The bootstrap is over the metrics.
 
     Raises:
         ValueError: If a metric has no rule or is out of range. Also if the table has only one subject, or if the
@@ -181,7 +185,10 @@ def rank_table(  # noqa: PLR0913 - the data by position, the choices by keyword
     """
     values = np.asarray(values, dtype=float)
     if values.shape != (len(subjects), len(metrics)) or len(set(metrics)) < len(metrics):
-        raise ValueError(f"expected shape {(len(subjects), len(set(metrics)))}, got {values.shape}")
+        raise ValueError(
+            f"expected {len(subjects)} rows and {len(set(metrics))} columns, one for each different metric, got shape "
+            f"{values.shape}"
+        )
     if len(subjects) < 2:
         alone = f"one: {subjects[0]}" if subjects else "none"
         raise ValueError(f"expected at least 2 {view}s to rank, got {alone}")
@@ -210,7 +217,7 @@ def rank_table(  # noqa: PLR0913 - the data by position, the choices by keyword
 
 
 def _capped_notes(values: np.ndarray, metrics: Sequence[str]) -> list[str]:
-    """Return a note on the metrics that are capped at 1 before the max-min normalisation, with numbers of subjects."""
+    """Return a note that lists the metrics at the cap of CANARY's published program, with the numbers of subjects."""
     cut = {
         metric: (int((RULES[metric].factor * column >= 1).sum()), int((~np.isnan(column)).sum()))
         for metric, column in zip(metrics, values.T, strict=True)
@@ -227,10 +234,10 @@ def _capped_notes(values: np.ndarray, metrics: Sequence[str]) -> list[str]:
 def _fit_layers(
     responses: np.ndarray, subjects: Sequence[str], metrics: Sequence[str], view: View, model: ResponseModel, seed: int
 ) -> tuple[list[IRTFit], list[list[bool]], list[str]]:
-    """Return the fits (the second layer is last), the metrics used by each first-layer fit, and notes.
+    """Return the fits (the second layer is last), the metrics that each first-layer fit uses (as masks), and notes.
 
     The first layer has only the categories in which subjects differ, because max-min normalisation would otherwise
-    scale simulation errors to [0, 1]. Notes list the omitted categories and the categories without metrics.
+    scale simulation errors to [0, 1]. The notes list the omitted categories and the categories without metrics.
     """
     about = [RULES[metric].category for metric in metrics]
     layers, kept, notes = [], [], []
@@ -244,7 +251,7 @@ def _fit_layers(
         chosen = responses[:, columns]
         for subject in np.flatnonzero(np.isnan(chosen).all(1)).tolist():
             which = ", ".join(metric for metric, column in zip(metrics, columns, strict=True) if column)
-            raise ValueError(f"{subjects[subject]} has no value in {name} ({which})")
+            raise ValueError(f"{subjects[subject]} has no value of a metric of {name} ({which})")
         if (np.nanmax(chosen, 0) == np.nanmin(chosen, 0)).all():
             notes.append(f"omitted: {name}: the same for all subjects")
             continue
@@ -271,7 +278,7 @@ def _second(layers: Sequence[IRTFit]) -> np.ndarray:
 
 
 def _differs(fit: IRTFit) -> bool:
-    """Return whether the largest difference of two abilities exceeds three standard errors of its simulation."""
+    """Return whether the highest and the lowest ability differ by more than three standard errors of the simulation."""
     first, last = np.argmin(fit.expected), np.argmax(fit.expected)
     by_chain = (fit.ability[:, :, last] - fit.ability[:, :, first]).mean(1)
     return fit.expected[last] - fit.expected[first] > 3 * by_chain.std(ddof=1) / np.sqrt(len(by_chain))
@@ -289,12 +296,12 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
     uncapped: bool = False,
     seed: int = 0,
 ) -> Placement:
-    """Place a new subject among the subjects of a table of metrics that `rank_table` ranks.
+    """Place a new subject among the subjects of a table of metrics, which are ranked as by `rank_table`.
 
-    Both layers are fitted to the table without the new subject (see `Anchor`). The new subject's metrics are scaled to
-    the range of each metric in the table, and its category abilities to the range of the table's subjects. Values
-    outside the range are clipped, with a note. Missing metrics, and categories without any metric, are missing
-    responses.
+    The item response models of both layers are fitted to the table without the new subject (see `Anchor`). The new
+    subject's metrics are scaled to the range of each metric in the table, and its category abilities to the range of
+    the table's subjects. Values outside the range are clipped, with a note. A missing metric, or a category without any
+    metric, counts as a missing response.
 
     Args:
         values: metrics of the baseline, shape (N, M). NaN is missing.
@@ -302,22 +309,24 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
         metrics: symbols from `RULES`, length M.
         newcomer: metrics of the new subject, shape (M,). NaN is missing.
         name: name of the new subject.
-        view: see `rank_table`.
-        curve: see `rank_table`.
-        uncapped: see `rank_table`.
-        seed: see `rank_table`.
+        view: kind of subject that is ranked: "model", "attack" or "defence".
+        curve: "intercept" or "paper" (see `rank_table`).
+        uncapped: whether to omit the caps of CANARY's published program.
+        seed: random seed. The same seed gives the same placement.
 
     Returns:
-        A ranking with scores on the scale of `rank_table`. The new subject's score may lie outside [0, 1].
+        The placement, with scores on the scale of `rank_table`. The new subject's score may lie outside [0, 1].
 
     Raises:
-        ValueError: If `rank_table` raises it, or if the new subject has none of the metrics.
+        ValueError: If the table cannot be ranked, or if the new subject has none of the metrics.
     """
     from .anchor import Anchor, joint_draws
 
     values, row = np.asarray(values, dtype=float), np.asarray(newcomer, dtype=float)
     if row.shape != (len(metrics),) or np.isnan(row).all() or name in subjects:
-        raise ValueError(f"expected a new subject with some of {', '.join(metrics)}, got {name}: {row!r:.60}")
+        raise ValueError(
+            f"expected a new name and a value of at least one of {', '.join(metrics)}, got {name} with {row!r:.60}"
+        )
     responses = normalise_metrics(values, metrics, view, uncapped=uncapped)
     table = _directed(np.vstack([values, row]), metrics, view, uncapped)
     answers = np.array([_normalised(column[-1:], among=column[:-1])[0] for column in table.T])
@@ -364,13 +373,13 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
 
 
 def normalise_metrics(values: np.ndarray, metrics: Sequence[str], view: View, *, uncapped: bool = False) -> np.ndarray:
-    """Convert metrics to responses in [0, 1]: scale by `RULES`, max-min normalise and round to two decimals.
+    """Convert metrics to responses in [0, 1]: scaled by `RULES`, max-min normalised and rounded to two decimals.
 
     Args:
         values: metrics, shape (N, M). NaN is missing.
         metrics: symbols, length M.
         view: kind of subject that is ranked: "model", "attack" or "defence".
-        uncapped: see `rank_table`.
+        uncapped: whether to omit the caps of CANARY's published program.
 
     Returns:
         Responses, shape (N, M), in [0, 1].
@@ -390,7 +399,7 @@ def normalise_metrics(values: np.ndarray, metrics: Sequence[str], view: View, *,
 
 
 def _directed(values: np.ndarray, metrics: Sequence[str], view: View, uncapped: bool) -> np.ndarray:
-    """Return metrics scaled by `RULES` so that higher values are better for the view, shape (N, M)."""
+    """Return the metrics scaled by `RULES`, shape (N, M). Higher values are better for the ranked subjects."""
     columns = []
     for metric, column in zip(metrics, values.T, strict=True):
         low, high = RULES[metric].between
@@ -409,7 +418,10 @@ def _directed(values: np.ndarray, metrics: Sequence[str], view: View, uncapped: 
 
 
 def _normalised(value: np.ndarray, digits: int = 2, among: np.ndarray | None = None) -> np.ndarray:
-    """Max-min normalise over `among`, round, and clip to [0, 1]. Constant values are not normalised."""
+    """Scale values by the minimum and maximum of `among` (or of the values themselves), round, and clip to [0, 1].
+
+    If the minimum equals the maximum, values are only clipped.
+    """
     known = value if among is None else among
     low, high = np.nanmin(known), np.nanmax(known)
     return np.clip(value if low == high else np.round((value - low) / (high - low), digits), 0, 1)
@@ -421,9 +433,10 @@ def _fit(responses: np.ndarray, model: ResponseModel, seed: int) -> IRTFit:
 
 
 def _propagated(layers: list[IRTFit], model: ResponseModel, seed: int) -> np.ndarray:
-    """Return second-layer abilities, fitted to several posterior draws of the first layer and pooled.
+    """Return draws of second-layer abilities that include the uncertainty of the first layer.
 
-    This is multiple imputation (Rubin 1987).
+    The second layer is fitted to several posterior draws of the first layer, and the results are pooled (multiple
+    imputation, Rubin 1987).
     """
     generator = np.random.default_rng(seed)
     pools = [layer.ability.reshape(-1, layer.ability.shape[2]) for layer in layers]

@@ -11,18 +11,18 @@ STEP = 0.1  # posterior deviations: a smaller last step changes no interval
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Quality of a fit. Each value is the worst over the subjects.
+    """Convergence diagnostics of a fitted item response model. Each diagnostic is the worst value over the subjects.
 
     Attributes:
         sampler: sampling method.
         chains: number of independent chains.
         draws: draws per chain.
-        rhat: rank-normalised split R-hat. 1 is the best value.
+        rhat: rank-normalised split R-hat. 1 indicates convergence.
         bulk_ess: effective number of draws for the middle of the distribution.
         tail_ess: effective number of draws for the 5 % and 95 % quantiles.
         divergences: number of divergent steps of NUTS. 0 for other samplers.
         seconds: duration of the fit, seconds.
-        step: largest last step of an optimisation, in posterior standard deviations. 0 for a sampler.
+        step: length of the last step of an optimisation, in posterior standard deviations. 0 for a sampler.
     """
 
     sampler: str
@@ -37,7 +37,7 @@ class Diagnostics:
 
     @property
     def problem(self) -> str | None:
-        """Reason why the fit cannot be trusted, in one line, or None if it can."""
+        """Why the fit cannot be trusted, in one line. None if all diagnostics are within their limits."""
         problems = []
         if not self.rhat <= RHAT:
             problems.append(f"R-hat {self.rhat:.3f} above {RHAT}")
@@ -52,7 +52,7 @@ class Diagnostics:
 
 
 def diagnose(ability: np.ndarray, sampler: str, divergences: int, seconds: float) -> Diagnostics:
-    """Compute the diagnostics of the draws, each the worst over the subjects.
+    """Compute the convergence diagnostics of posterior draws. Each diagnostic is the worst value over the subjects.
 
     Args:
         ability: draws of the abilities, shape (chains, draws, N), at least 4 draws.
@@ -75,10 +75,11 @@ def diagnose(ability: np.ndarray, sampler: str, divergences: int, seconds: float
 def rank_normalised_rhat(draws: np.ndarray) -> float:
     """Return the rank-normalised R-hat: the larger of the split R-hats for location and for spread.
 
-    The first is computed from the ranks of the draws, the second from the ranks of their distances from the median.
+    R-hat for location is computed from the ranks of the draws. R-hat for spread is computed from the ranks of the
+    distances between the draws and their median.
 
     Args:
-        draws: shape (chains, draws).
+        draws: draws of one quantity, shape (chains, draws).
 
     Returns:
         A value of about 1 or more. 1.01 is the usual limit.
@@ -91,7 +92,7 @@ def bulk_ess(draws: np.ndarray) -> float:
     """Return the effective number of draws for the middle of the distribution.
 
     Args:
-        draws: shape (chains, draws).
+        draws: draws of one quantity, shape (chains, draws).
 
     Returns:
         A positive number, or NaN for constant draws.
@@ -100,10 +101,10 @@ def bulk_ess(draws: np.ndarray) -> float:
 
 
 def tail_ess(draws: np.ndarray) -> float:
-    """Return the smaller effective number of draws for the 5 % and the 95 % quantile.
+    """Return the effective number of draws for the 5 % or the 95 % quantile, whichever number is smaller.
 
     Args:
-        draws: shape (chains, draws).
+        draws: draws of one quantity, shape (chains, draws).
 
     Returns:
         A positive number, or NaN for constant draws.
@@ -113,10 +114,10 @@ def tail_ess(draws: np.ndarray) -> float:
 
 
 def effective_draws(draws: np.ndarray) -> float:
-    """Return the effective number of draws for the mean, by Geyer's initial monotone sequence.
+    """Return the effective number of draws for estimating the mean, by Geyer's initial monotone sequence.
 
     Args:
-        draws: shape (chains, draws).
+        draws: draws of one quantity, shape (chains, draws).
 
     Returns:
         A positive number, at most the number of draws times its log10. NaN for constant draws.

@@ -1,8 +1,9 @@
 """Gibbs sampling of an item response model on a grid, as a kernel of Pyro's MCMC.
 
 The abilities are independent given the items, and the items are independent given the abilities. Every conditional
-distribution is therefore a table, which is computed from the Pyro program and sampled exactly. A sweep consists of two
-table look-ups and two categorical draws, for all chains in parallel. No step needs tuning or is rejected.
+distribution is therefore a table over grid points, which is computed from the Pyro program and sampled exactly. A sweep
+consists of two table look-ups and two categorical draws, for all chains in parallel. No step needs tuning or is
+rejected.
 """
 
 import logging
@@ -21,14 +22,14 @@ SAVED = 20_000  # items over all chains, above which Pyro discards their draws
 
 
 class State(NamedTuple):
-    """State of the chains, as indices into the tables.
+    """State of C chains of the Gibbs sampler. Values are stored as indices into `Tables`.
 
     Attributes:
-        ability: grid ability of each subject, shape (chains, N).
-        item: setting of each item, shape (chains, M).
-        where: setting of the abilities' prior, shape (chains,).
-        hard: setting of the difficulties' prior, shape (chains,).
-        steep: setting of the discriminations' prior, shape (chains,).
+        ability: index of each subject's ability on the grid, shape (C, N).
+        item: index of each item's parameters among the item settings, shape (C, M).
+        where: index of the mean and spread of the abilities' prior, shape (C,).
+        hard: index of the spread of the difficulties' prior, shape (C,).
+        steep: index of the spread of the discriminations' prior, shape (C,).
     """
 
     ability: Tensor
@@ -39,15 +40,16 @@ class State(NamedTuple):
 
 
 class GridGibbs(MCMCKernel):
-    """Samples the posterior of `item_response` on a grid. Run it with `VectorizedMCMC`.
+    """Pyro MCMC kernel that samples the posterior of `item_response` on a grid. Run the kernel with `VectorizedMCMC`.
 
-    The samples have the program's sites, with the chains as first dimension, and two further quantities.
-    "ability_expected" is the conditional mean of the abilities given all other sites of the draw, shape (chains, N, 1).
-    Its mean is that of the abilities, with far less Monte Carlo noise. "steepness" is the mean log discrimination,
-    (chains,).
+    A sample has the sites of the program, with the chains as first dimension, and two further quantities:
+
+    - "ability_expected", shape (chains, N, 1), is the conditional mean of the abilities given all other sites of the
+      draw. Its mean over the draws equals the mean of the abilities, with far less Monte Carlo noise.
+    - "steepness", shape (chains,), is the mean log discrimination.
 
     Args:
-        chains: number of chains, which advance together. Each starts from its own draw of the prior.
+        chains: number of chains, which advance together. Each chain starts from a separate draw from the prior.
         seed: random seed. Global random state is not changed.
     """
 
@@ -58,11 +60,11 @@ class GridGibbs(MCMCKernel):
         self._generator = torch.Generator().manual_seed(seed)
 
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the interface's
-        """Build the tables.
+        """Build the tables of the sampler, and draw the first state of the chains. Called by Pyro.
 
         Args:
             warmup_steps: ignored, because the sampler has no adaptation.
-            args: arguments of `item_response`: model, values and seen.
+            args: positional arguments of `item_response`: model, values and seen.
             kwargs: not used.
         """
         self._model, values, seen = args
@@ -76,21 +78,21 @@ class GridGibbs(MCMCKernel):
 
     @property
     def initial_params(self) -> dict[str, Tensor]:
-        """Value of every site at the chains' initial draws from the prior."""
+        """Value of every site of the program in the first state of the chains."""
         return self._values(self._state, self._tables.ability[self._state.ability])
 
     def diagnostics(self) -> dict[str, Any]:
-        """Return diagnostics in the form that other Pyro kernels use. No step can diverge."""
+        """Return diagnostics in the form that other Pyro kernels use. The list of divergent steps is always empty."""
         return {"divergences": []}
 
     def sample(self, params: dict[str, Tensor]) -> dict[str, Tensor]:  # noqa: ARG002 - the state holds their places
-        """Run one sweep: draw items given abilities, abilities given items, and prior settings given both.
+        """Run one sweep: draw the items, then the abilities, then the settings of the priors, each given all others.
 
         Args:
-            params: values of the previous sweep.
+            params: values of the previous sweep. Ignored, because the kernel stores its state.
 
         Returns:
-            The sites, each with the chains as first dimension.
+            Value of each site, with the chains as first dimension.
         """
         tables, generator = self._tables, self._generator
         priors = _priors(tables)
@@ -104,9 +106,9 @@ class GridGibbs(MCMCKernel):
         return self._values(self._state, weight @ tables.ability / weight.sum(-1))
 
     def _first(self, items: int) -> State:
-        """Draw prior settings from their weights, and abilities from the priors.
+        """Draw the first state: the settings of the priors, and abilities from their prior.
 
-        Items need no initial values, because a sweep draws them first.
+        Items need no initial values, because every sweep begins with the items.
         """
         priors = _priors(self._tables)
         settings = [_draw(prior.weight.repeat(self.chains, 1), self._generator) for prior in priors]
@@ -133,13 +135,15 @@ class GridGibbs(MCMCKernel):
 
 
 class VectorizedMCMC(MCMC):
-    """`pyro.infer.MCMC` for a kernel that advances all chains together. Results look like those of separate chains.
+    """Variant of `pyro.infer.MCMC` for a kernel that advances all chains together.
+
+    The samples are stored in the same form as those of chains that ran separately.
 
     Args:
         kernel: kernel whose sites have the chains as first dimension.
         num_samples: number of stored sweeps per chain.
         warmup_steps: number of discarded sweeps per chain.
-        options: other options of MCMC.
+        options: further options of `pyro.infer.MCMC`.
     """
 
     def __init__(self, kernel: GridGibbs, num_samples: int, warmup_steps: int, **options: Any):
@@ -173,22 +177,23 @@ def _priors(tables: Tables) -> tuple[Prior, Prior, Prior]:
 def draw_settings(
     tables: Tables, places: tuple[Tensor, Tensor, Tensor], generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw the settings of the priors, given abilities, difficulties and discriminations.
+    """Draw the means and spreads of the priors, given abilities, difficulties and discriminations of C chains.
 
     Args:
         tables: tables of the model.
-        places: indices into the tables of abilities (C, N), difficulties (C, M) and discriminations (C, M).
+        places: grid indices of the abilities, shape (C, N), of the difficulties, shape (C, M), and of the
+            discriminations, shape (C, M).
         generator: random generator.
 
     Returns:
-        Settings for abilities, difficulties and discriminations, each of shape (C,).
+        Indices of the settings of the priors of abilities, difficulties and discriminations, each of shape (C,).
     """
     first, second, third = (_draw(_given(*each), generator) for each in zip(_priors(tables), places, strict=True))
     return first, second, third
 
 
 def _given(prior: Prior, places: Tensor) -> Tensor:
-    """Return the log probability of each setting of a prior given the points drawn from this prior, (chains, H)."""
+    """Return the log probability of each setting of a prior, given values drawn from the prior, shape (chains, H)."""
     return _tally(places, prior.points.shape[1]) @ prior.points.T + prior.weight
 
 
@@ -198,15 +203,15 @@ def _tally(places: Tensor, size: int) -> Tensor:
 
 
 def weigh_items(data: Tensor, tables: Tables, state: State) -> Tensor:
-    """Return the unnormalised log posterior of the settings of each item, given abilities and priors.
+    """Return the unnormalised log posterior of each item's parameters on the grid, given abilities and priors.
 
     Args:
-        data: K statistics of the responses, shape (K, N, M). 0 if missing.
+        data: K statistics of each response, from `statistics`, shape (K, N, M). 0 for a missing response.
         tables: tables of the model.
-        state: state of C chains. Its item settings are ignored.
+        state: state of C chains. The field `item` is ignored.
 
     Returns:
-        Log weights, shape (M, C, G).
+        Log weights for M items, C chains and G item settings, shape (M, C, G).
     """
     complete = bool((data[-1] == 1).all())  # then the last statistic, the presence of a response, is constant
     informative = tables.likelihood[: -1 if complete else None]  # (K, T, G)
@@ -220,7 +225,7 @@ def weigh_items(data: Tensor, tables: Tables, state: State) -> Tensor:
 
 
 def _from_items(data: Tensor, item: Tensor, of_item: Tensor) -> Tensor:
-    """Return the log-likelihood of each subject's abilities, (C, N, T), given the settings of the items, (C, M)."""
+    """Return the log-likelihood of each grid ability of each subject, shape (C, N, T), given the item settings."""
     statistics, settings = of_item.shape[:2]
     if item.shape[1] < settings:
         table = of_item[:, item].transpose(0, 1).flatten(1, 2)  # (C, K M, T)
@@ -235,12 +240,12 @@ def _from_items(data: Tensor, item: Tensor, of_item: Tensor) -> Tensor:
 
 
 def _scatter(grid: Tensor, place: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw values uniformly within their grid cells, so that no two subjects are tied."""
+    """Replace grid points by random values within their grid cells, so that no two subjects are tied."""
     return grid[place] + (grid[1] - grid[0]) * (torch.rand(place.shape, generator=generator) - 0.5)
 
 
 def _draw(log: Tensor, generator: torch.Generator, blocks: int = 1) -> Tensor:
-    """Draw an index along the last dimension from unnormalised log probabilities, which are overwritten."""
+    """Draw an index along the last dimension from unnormalised log probabilities. The tensor is overwritten."""
     weight = _weigh(log)
     if blocks == 1:
         return _pick(weight, generator)
@@ -253,7 +258,10 @@ def _draw(log: Tensor, generator: torch.Generator, blocks: int = 1) -> Tensor:
 
 
 def _weigh(log: Tensor) -> Tensor:
-    """Replace logarithms by unnormalised probabilities, of which the largest is 1."""
+    """Convert log probabilities to unnormalised probabilities in place.
+
+    The largest along the last dimension becomes 1.
+    """
     # Below -80 the exponential nears denormal numbers, which are ten times slower and irrelevant.
     return log.sub_(log.amax(-1, keepdim=True)).clamp_(min=-80).exp_()
 

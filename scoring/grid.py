@@ -1,4 +1,4 @@
-"""Grid of the Gibbs sampler, and tables that are computed on it in advance."""
+"""Grid of abilities and item parameters on which the Gibbs sampler draws, with probabilities computed in advance."""
 
 import math
 from typing import Any, NamedTuple
@@ -13,12 +13,13 @@ from .response_model import HALF_NORMAL, PRECISION, ResponseModel, statistics
 
 
 class Prior(NamedTuple):
-    """Normal distributions over P grid points, one for each of H settings of mean and spread.
+    """Normal prior of a parameter at P grid points, for each of H settings of its mean and spread.
 
     Attributes:
-        points: log probability of each point, shape (H, P).
-        weight: unnormalised log prior of the settings, shape (H,).
-        settings: values of the program's sites for mean and spread, each of shape (H,). Empty if they are fixed.
+        points: log probability of each grid point, shape (H, P).
+        weight: unnormalised log probability of each setting, shape (H,).
+        settings: mean and spread of each setting, by site of the Pyro program, each of shape (H,). Empty if mean and
+            spread are fixed.
     """
 
     points: Tensor
@@ -27,20 +28,22 @@ class Prior(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Tables of the sampler, for T abilities, G item settings, B difficulties and A discriminations.
+    """Tables of the Gibbs sampler. An item setting is a combination of item parameters on the grid.
+
+    Shapes use T for abilities, G for item settings, B for difficulties and A for discriminations.
 
     Attributes:
-        difficulty: index into B of each item setting, shape (G,).
-        discrimination: index into A of each item setting, shape (G,).
-        last: last parameter of each item setting, shape (G,): guessing, or the precision of a Beta response.
+        difficulty: index of each item setting's difficulty in `difficulties`, shape (G,).
+        discrimination: index of each item setting's discrimination in `discriminations`, shape (G,).
+        last: third parameter of each item setting, shape (G,): guessing, or the precision of a Beta response.
         ability: abilities, shape (T,).
-        difficulties: difficulties, shape (B,), or intercepts for the "intercept" curve.
+        difficulties: difficulties, shape (B,). Intercepts if the curve is "intercept".
         discriminations: log discriminations, shape (A,).
-        log_weight: log prior of the last parameter of each item setting, shape (G,).
-        likelihood: coefficients of the K statistics in the log-likelihood, shape (K, T, G).
-        ability_prior: prior of the abilities. Its settings are means and spreads.
-        difficulty_prior: prior of the difficulties. Its settings are spreads.
-        discrimination_prior: prior of the log discriminations. Its settings are spreads.
+        log_weight: log prior probability of `last`, shape (G,).
+        likelihood: coefficients of the log-likelihood, from `likelihood`, shape (K, T, G).
+        ability_prior: prior of the abilities, with settings of mean and spread.
+        difficulty_prior: prior of the difficulties, with settings of the spread.
+        discrimination_prior: prior of the log discriminations, with settings of the spread.
     """
 
     difficulty: Tensor
@@ -57,10 +60,10 @@ class Tables(NamedTuple):
 
 
 def make_tables(model: ResponseModel, subjects: int, items: int) -> Tables:
-    """Build the tables. The grid is as fine as the numbers of subjects and items can resolve.
+    """Build the tables of the Gibbs sampler. More subjects and items give a finer grid.
 
     Args:
-        model: model to tabulate.
+        model: item response model.
         subjects: number of subjects per item.
         items: number of items per subject.
 
@@ -94,10 +97,10 @@ def make_tables(model: ResponseModel, subjects: int, items: int) -> Tables:
 
 
 def count_settings(model: ResponseModel, subjects: int, items: int) -> int:
-    """Return the number G of item settings on the grid. The time of a sweep per response is proportional to it.
+    """Return the number G of item settings on the grid, to which the time of a sweep is proportional.
 
     Args:
-        model: model to tabulate.
+        model: item response model.
         subjects: number of subjects per item.
         items: number of items per subject.
     """
@@ -108,7 +111,7 @@ def count_settings(model: ResponseModel, subjects: int, items: int) -> int:
 def likelihood(model: ResponseModel, values: dict[str, Tensor]) -> Tensor:
     """Return the coefficients of a response's log-likelihood, which is linear in K statistics of the response.
 
-    They are computed from the values of the Pyro program at K responses.
+    The coefficients are computed from the log-likelihood of the Pyro program at K different responses.
 
     Args:
         model: item response model.
@@ -125,7 +128,7 @@ def likelihood(model: ResponseModel, values: dict[str, Tensor]) -> Tensor:
 
 
 def _sites(model: ResponseModel, values: dict[str, Tensor]) -> dict[str, Any]:
-    """Return all sites of the program, with fixed values of some sites. The values of the other sites are arbitrary."""
+    """Return all sites of the Pyro program for given values of some sites. The other sites have arbitrary values."""
     rest = {
         name: torch.ones((), dtype=torch.double) for name in ("ability_mean", *(f"{n}_spread" for n in HALF_NORMAL))
     }
@@ -158,7 +161,7 @@ def _line(reach: float, step: float) -> np.ndarray:
 
 
 def _spreads(low: float, high: float, count: int) -> np.ndarray:
-    """Return a grid of standard deviations, so fine that `count` values cannot distinguish neighbours.
+    """Return a grid of standard deviations, so fine that `count` values do not distinguish neighbouring grid points.
 
     On a coarser grid, the chains would mix slowly.
     """
@@ -166,7 +169,7 @@ def _spreads(low: float, high: float, count: int) -> np.ndarray:
 
 
 def _last(model: ResponseModel) -> tuple[Tensor, Tensor]:
-    """Return values and log prior weights of an item's last parameter: guessing, or a Beta response's precision."""
+    """Return values and log prior weights of an item's third parameter (guessing or precision of a Beta response)."""
     sites = _sites(model, {})
     if model.response == "beta":
         prior = sites["precision"]["fn"]
@@ -181,7 +184,7 @@ def _last(model: ResponseModel) -> tuple[Tensor, Tensor]:
 
 
 def _prior(model: ResponseModel, site: str, points: Tensor, settings: dict[str, Tensor]) -> Prior:
-    """Return the prior of a site at grid points, for each weighted setting of its mean and spread."""
+    """Return the prior of a site at grid points, for each setting of its mean and spread."""
     if site == "log_discrimination" and model.name == "1pl":
         return Prior(torch.zeros(1, 1), torch.zeros(1), {})
     if not model.hierarchical:

@@ -1,4 +1,4 @@
-"""Fits an item response model to a matrix of responses, subjects by items."""
+"""Fits an item response model to a matrix of responses, with subjects as rows and items as columns."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ ITEM_DRAWS = 100  # approximate item draws kept per chain
 
 @dataclass(frozen=True)
 class IRTFit:
-    """Posterior of an item response model.
+    """Posterior of an item response model that was fitted to N subjects and M items.
 
     Abilities are in logits: for an item of average discrimination, one more logit multiplies the odds of a positive
     response by e. With hierarchical priors, every draw is standardised to abilities of mean 0 and discriminations of
@@ -33,14 +33,15 @@ class IRTFit:
         model: fitted model.
         ability: draws of the abilities, shape (chains, draws, N).
         expected: posterior means of the abilities, shape (N,).
-        difficulty: posterior means of the difficulties, shape (M,), or of the intercepts for the "intercept" curve.
+        difficulty: posterior means of the difficulties, shape (M,). If the curve is "intercept", means of the
+            intercepts.
         difficulty_deviation: posterior standard deviations of the difficulties, shape (M,).
         discrimination: discriminations, shape (M,): exponential of the posterior mean of the logarithm.
         discrimination_deviation: posterior standard deviations of the log discriminations, shape (M,).
-        diagnostics: diagnostics of the draws.
-        items: posterior draws of the program's item sites, about a hundred per chain, on the scale of the program. The
-            shape is (D, M). "ability" has the abilities of the same draws, shape (D, N).
-        mcmc: Pyro's `MCMC` object of the default fit, for example for `arviz.from_pyro`. None for other fits.
+        diagnostics: convergence diagnostics of the draws.
+        items: posterior draws of the item parameters, by name, shape (D, M). About a hundred draws per chain are
+            stored, without standardisation. The entry "ability" has the abilities of the same draws, shape (D, N).
+        mcmc: Pyro's `MCMC` object, for example for `arviz.from_pyro`. None for the methods "svi" and "nuts".
     """
 
     model: ResponseModel
@@ -58,7 +59,7 @@ class IRTFit:
 def choose_model(responses: np.ndarray, name: str = "auto") -> ResponseModel:
     """Choose the item response model for a matrix of responses.
 
-    Non-binary responses get a Beta distribution.
+    Binary responses get a Bernoulli distribution, other responses a Beta distribution.
 
     Args:
         responses: shape (N, M), in [0, 1]. NaN is missing.
@@ -68,13 +69,15 @@ def choose_model(responses: np.ndarray, name: str = "auto") -> ResponseModel:
         The model, with hierarchical priors.
 
     Raises:
-        ValueError: If the name is unknown, or for 3PL with non-binary scores.
+        ValueError: If the name is unknown, or if the name is "3pl" and responses are not binary.
     """
     if name not in ("auto", "1pl", "2pl", "3pl"):
         raise ValueError(f"expected a model 1pl, 2pl, 3pl or auto, got {name!r}")
     outcomes = bool(np.isin(responses[~np.isnan(responses)], (0, 1)).all())
     if name == "3pl" and not outcomes:
-        raise ValueError("expected responses 0 and 1 for a 3pl model, got scores in between; use 2pl, or method canary")
+        raise ValueError(
+            "expected responses 0 and 1 for a 3pl model, got scores in between; use a 2pl model, or the method canary"
+        )
     chosen = ("1pl" if len(responses) < FEW else "2pl") if name == "auto" else name
     return ResponseModel(chosen, "bernoulli" if outcomes else "beta")
 
@@ -89,16 +92,17 @@ def fit_irt(
     draws: int = 1000,
     seed: int = 0,
 ) -> IRTFit:
-    """Fit an item response model: abilities of the subjects and parameters of the items.
+    """Fit an item response model: estimate the abilities of the subjects and the parameters of the items.
 
     Args:
         responses: shape (N, M), in [0, 1]. 1 is in favour of the subject. NaN is missing.
         model: model with its priors.
-        method: how the Pyro program `item_response` is fitted. "fast" is a Gibbs sampler on a grid, a kernel of Pyro's
-            MCMC. "nuts" is the reference, which is many times slower. "svi" is an approximation for data that are too
-            large to sample: variational inference on subsamples of the items, then integration over the items. "auto"
-            selects "svi" for binary responses under 1PL or 2PL that would take the sampler minutes (60 subjects x 4000
-            items). Otherwise it selects "fast", and triples the chain length if the chains have not converged.
+        method: method that fits the Pyro program `item_response`. "fast" is a Gibbs sampler on a grid, a kernel of
+            Pyro's MCMC. "nuts" is the reference, which is many times slower. "svi" is an approximation for data that
+            are too large to sample: variational inference on subsamples of the items, then integration over the items.
+            "auto" selects "svi" for binary responses under 1PL or 2PL if sampling would take minutes (from about 60
+            subjects x 4000 items). Otherwise "auto" selects "fast", and triples the chain length if the chains have not
+            converged.
         chains: number of independent chains, at least 2.
         warmup: number of discarded draws per chain.
         draws: number of stored draws per chain, at least 4.
@@ -108,16 +112,18 @@ def fit_irt(
         The fit with its diagnostics.
 
     Raises:
-        ValueError: If the matrix cannot be fitted.
+        ValueError: If the matrix cannot be fitted (see `check_responses`), or if a choice is invalid.
     """
     values = check_responses(responses)
     check_seed(seed)
     if method not in get_args(Method):
         raise ValueError(f"expected a fit by auto, fast, svi or nuts, got {method!r}")
     if method == "svi" and not model.hierarchical:
-        raise ValueError("svi needs hierarchical priors, because fixed ones distort the scale; use fast")
+        raise ValueError(
+            "method svi needs hierarchical priors, because fixed priors distort its scale; use method fast"
+        )
     if min(chains - 1, draws // 4) < 1:
-        raise ValueError(f"expected at least 2 chains and 4 draws, got {chains} and {draws}")
+        raise ValueError(f"expected at least 2 chains and 4 draws, got {chains} chains and {draws} draws")
     data = observe(values, model.response)
     start = time.perf_counter()
     if method == "auto" and _too_large(model, *values.shape):
@@ -142,7 +148,7 @@ def fit_irt(
 
 
 def _too_large(model: ResponseModel, subjects: int, items: int) -> bool:
-    """Return whether the sampler would take minutes. Only sizes decide this, so the choice is reproducible."""
+    """Return whether sampling would take minutes. Only sizes decide this, so the choice is reproducible."""
     from .grid import count_settings
 
     simulated = model.hierarchical and subjects >= SIMULATED and model.name != "3pl" and model.response == "bernoulli"
@@ -166,7 +172,7 @@ def _fit_on_grid(model: ResponseModel, data: Observed, chains: int, warmup: int,
 
 
 def check_responses(responses: np.ndarray) -> np.ndarray:
-    """Check a matrix of responses, shape (N, M), and convert it to double precision.
+    """Check a matrix of responses, shape (N, M), and return the matrix in double precision.
 
     Raises:
         ValueError: If the matrix has fewer than two subjects, no item, or values outside [0, 1]. Also if a subject or
@@ -180,9 +186,7 @@ def check_responses(responses: np.ndarray) -> np.ndarray:
     seen = ~np.isnan(values)
     if not seen.any(1).all() or not seen.any(0).all():
         empty = np.count_nonzero(~seen.any(1)), np.count_nonzero(~seen.any(0))
-        raise ValueError(
-            f"expected a response in every row and column, got {empty[0]} and {empty[1]} without a response; drop these"
-        )
+        raise ValueError(f"{empty[0]} rows and {empty[1]} columns have no response; remove them")
     if not ((values[seen] >= 0) & (values[seen] <= 1)).all():
         raise ValueError(f"expected responses in [0, 1], got {values[seen].min():g} to {values[seen].max():g}")
     if (np.nanmax(values, 0) == np.nanmin(values, 0)).all():
@@ -200,7 +204,7 @@ def _numbers(responses: Any) -> np.ndarray:
         return np.asarray(responses, dtype=float)
     except (TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"expected numbers in [0, 1], NaN where a response is missing, got {reason}") from None
+        raise ValueError(f"expected numbers in [0, 1], and NaN for a missing response, got {reason}") from None
 
 
 def check_seed(seed: int) -> None:
@@ -210,7 +214,10 @@ def check_seed(seed: int) -> None:
 
 
 def _arrays(sites: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Return draws of the sites of subjects and priors, without the program's item dimension."""
+    """Return draws of the abilities and of the priors' parameters.
+
+    The program's item dimension of size 1 is removed.
+    """
     kept = {name: value.numpy() for name, value in sites.items() if name not in ITEM_SITES}
     return {
         name: value[..., 0] if name.startswith("ability") and value.ndim == 4 else value for name, value in kept.items()
@@ -218,7 +225,7 @@ def _arrays(sites: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _parts(sites: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return draws of the sites of subjects and priors, and thinned draws of the sites of items."""
+    """Return draws of abilities and priors' parameters, and thinned draws of the item parameters."""
     every = slice(None, None, _every(sites["ability"].shape[1]))
     items = {name: sites[name].numpy().reshape(*sites[name].shape[:2], -1) for name in ITEM_SITES if name in sites}
     steepness = (
@@ -239,7 +246,7 @@ def _finish(
     divergences: int = 0,
     mcmc: "MCMC | None" = None,
 ) -> IRTFit:
-    """Standardise and summarise draws, shape (chains, draws, ...). Draws of `items` are already thinned by `_every`."""
+    """Standardise and summarise draws, shape (chains, draws, ...). `items` has only every `_every`-th draw."""
     raw, every = sites["ability"].astype(float), slice(None, None, _every(sites["ability"].shape[1]))
     difficulty = items["difficulty"].astype(float)
     log_slope = items.get("log_discrimination", np.zeros_like(difficulty)).astype(float)

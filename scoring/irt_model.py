@@ -27,14 +27,15 @@ _SITES = (*_NORMAL, "guessing", "precision", "ability_mean", *(f"{name}_spread" 
 
 
 def item_response(model: ResponseModel, values: Tensor, seen: Tensor, batch: int | None = None) -> None:
-    """Pyro program: sample abilities and item parameters from their priors, and observe the responses.
+    """Pyro program of the model: sample abilities and item parameters from the priors, and observe the responses.
 
     Args:
         model: curve, response distribution, and whether the priors are hierarchical.
         values: responses in [0, 1], or in (0, 1) for a Beta response, shape (N, M). A missing response may have any
             value in this range.
         seen: False for missing responses, shape (N, M).
-        batch: number of items in a random subsample. Its likelihood is scaled up to all items. None for all items.
+        batch: number of items in a random subsample. The likelihood of the subsample is scaled up to all items. None
+            means that all items are used.
     """
     one = values.new_ones(())
     centre, spread = 0 * one, dict.fromkeys(HALF_NORMAL, one)
@@ -63,12 +64,15 @@ def item_response(model: ResponseModel, values: Tensor, seen: Tensor, batch: int
 
 
 def trace_sites(program: Any, given: Mapping[str, Tensor], *data: Any) -> dict[str, Any]:
-    """Run a Pyro program once with fixed values of some sites, and return all sites.
+    """Run a Pyro program once with fixed values of some sites, and return all sites of the run.
 
     Args:
-        program: `item_response`, or a program derived from it.
+        program: `item_response`, or a program derived from `item_response`.
         given: fixed values, by site.
         data: arguments of the program.
+
+    Returns:
+        The nodes of Pyro's trace, by site.
     """
     conditioned: Any = poutine.condition(program, data=dict(given))
     with validation_enabled(is_validate=False):
@@ -77,7 +81,7 @@ def trace_sites(program: Any, given: Mapping[str, Tensor], *data: Any) -> dict[s
 
 @contextmanager
 def pyro_context(seed: int) -> Iterator[None]:
-    """Seed every random generator that Pyro uses, and restore them and Pyro's parameter store on exit.
+    """Seed every random generator that Pyro uses. On exit, the generators and Pyro's parameter store are restored.
 
     Args:
         seed: random seed for Python, NumPy and torch.

@@ -1,4 +1,4 @@
-"""Analysis of items: difficulty, information about subjects, and differential item functioning."""
+"""Analysis of items: difficulty, information about subjects, and differences between groups of subjects."""
 
 import re
 from collections.abc import Sequence
@@ -25,15 +25,20 @@ def describe_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) 
         clusters: image of each item, length M. The items of an image are averaged.
 
     Returns:
-        Columns: `item` (the image), `difficulty`, `difficulty_deviation` (standard deviation of the mean, for
-        independent items), `discrimination` (geometric mean), `mean` (mean response), `responses` (number of
-        responses).
+        A table with the following columns.
+
+        - `item`: name of the image.
+        - `difficulty`: mean difficulty of the image's items.
+        - `difficulty_deviation`: standard deviation of `difficulty`, for independent items.
+        - `discrimination`: geometric mean of the discriminations.
+        - `mean`: mean response.
+        - `responses`: number of responses.
 
     Raises:
-        ValueError: If the fit's curve is "intercept", which has no difficulties.
+        ValueError: If the curve of the fit is "intercept", which has no difficulties.
     """
     if fit.model.curve == "intercept":
-        raise ValueError("expected a curve with difficulties, got intercept")
+        raise ValueError("items have no difficulties in a fit with curve='intercept'; use curve='difficulty'")
     seen = ~np.isnan(responses)
     frame = pd.DataFrame(
         {
@@ -64,8 +69,8 @@ def _short_radius(match: re.Match[str]) -> str:
 def item_kinds(responses: Responses) -> tuple[str, ...]:
     """Return the kind of each item, length M: the attack and its threat model, or the attacked model.
 
-    A kind is the item's name without the image and without trailing words that all items share. Radii are shortened to
-    four digits if this keeps them distinct.
+    The kind is the name of the item without the image, and without words at the end that all items share. Radii are
+    shortened to four digits, unless different radii would become equal.
     """
     pairs = zip(responses.items, responses.images, strict=True)
     texts = [item.removeprefix(f"{image} x ").replace(" nan", "") for item, image in pairs]
@@ -85,10 +90,11 @@ def item_kinds(responses: Responses) -> tuple[str, ...]:
 def libraries_of(implementations: Sequence[str]) -> list[str]:
     """Return the library of each implementation.
 
-    For example, it is "foolbox" for "foolbox:pgd linf 0.03" and for "best(foolbox:pgd)".
+    For example, the library of "foolbox:pgd linf 0.03" and of "best(foolbox:pgd)" is "foolbox". Searches with several
+    attacks belong to "davylamp".
 
     Args:
-        implementations: names of implementations as subjects.
+        implementations: names of implementations, as in `Responses.subjects`.
     """
     several = ("best(", "worst-case(")
     searches = [name.startswith(several) and "," in name for name in implementations]  # several attacks: davylamp's
@@ -98,31 +104,37 @@ def libraries_of(implementations: Sequence[str]) -> list[str]:
 
 
 def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) -> pd.DataFrame:
-    """Return a table of the contribution of each image, or each attack, to separating the subjects.
+    """Return a table of how much each image, or each attack, contributes to separating the subjects.
 
     The measure is the Fisher information of a response about the subject's ability, a^2 p (1 - p), where p excludes
-    guessing. With guessing, it is multiplied by (1 - c) p / (c + (1 - c) p) (Birnbaum 1968). It is averaged over the
-    subjects with a response and over joint draws of abilities and items. An item on which no two of these subjects
-    differ has positive information, because other subjects might differ on it. It does not count in `share` and
-    `differ`.
+    guessing. With guessing, the information is multiplied by (1 - c) p / (c + (1 - c) p) (Birnbaum 1968). The
+    information is averaged over the subjects with a response, and over joint posterior draws of abilities and items. An
+    item on which no two of these subjects differ still has information, because other subjects might differ on the
+    item. Such items do not count in the columns `share` and `differ`.
 
     Args:
         fit: fitted model of binary responses, with a curve that has difficulties.
         responses: shape (N, M). NaN is missing.
-        clusters: group of each item, length M: its image, or its kind from `item_kinds`.
+        clusters: group of each item, length M: the image, or the kind from `item_kinds`.
 
     Returns:
-        Columns: `item` (the group), `information` (mean per response), `share` (proportion of the total information of
-        items on which two subjects differ, 0 if there are none), `differ` (proportion of the group's items on which two
-        subjects differ), `mean` (mean response), `responses` (number of responses). Rows are sorted by share, then by
-        information.
+        A table, sorted by `share` and then by `information`, with the following columns.
+
+        - `item`: name of the group.
+        - `information`: mean information per response.
+        - `share`: proportion of the total information, counted over the items on which two subjects differ. 0 if there
+          is no such item.
+        - `differ`: proportion of the group's items on which two subjects differ.
+        - `mean`: mean response.
+        - `responses`: number of responses.
 
     Raises:
-        ValueError: If responses are continuous, or the fit's curve is "intercept", which has no difficulties.
+        ValueError: If responses are continuous, or if the curve of the fit is "intercept", which has no difficulties.
     """
     if fit.model.curve == "intercept" or fit.model.response != "bernoulli":
         raise ValueError(
-            f"expected binary responses and a curve with difficulties, got {fit.model.response}, {fit.model.curve}"
+            f"expected a fit with response='bernoulli' and a curve other than 'intercept', got response="
+            f"{fit.model.response!r} and curve={fit.model.curve!r}"
         )
     seen = ~np.isnan(responses)
     information = np.where(seen, _information(fit), 0.0)
@@ -148,7 +160,7 @@ def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str
 
 
 def _information(fit: IRTFit) -> np.ndarray:
-    """Return the information of each response about its subject, averaged over joint draws, shape (N, M)."""
+    """Return the information of each response about the subject's ability, averaged over joint draws, shape (N, M)."""
     sites = fit.items
     draws = range(0, len(sites["difficulty"]), max(1, len(sites["difficulty"]) // 100))
     total = np.zeros((sites["ability"].shape[1], sites["difficulty"].shape[1]))
@@ -168,33 +180,42 @@ def _information(fit: IRTFit) -> np.ndarray:
 def differential_items(
     fit: IRTFit, responses: np.ndarray, focal: Sequence[bool], clusters: Sequence[str]
 ) -> pd.DataFrame:
-    """Test each image for uniform differential item functioning: one group responds differently at equal ability.
+    """Test for each image whether one group of subjects responds differently from the other at equal ability.
 
-    The test statistic is the focal group's number of positive responses, summed over the items of an image. The
-    distribution of this statistic, given each item's total, does not depend on the difficulty (Rasch 1960). It is
-    computed exactly, as in Fisher's test, because an image has few responses. The effect is the group's coefficient in
-    a logistic regression on ability and group (Swaminathan and Rogers 1990), with the fitted ability and item. The
-    p-values are adjusted for the number of images (Benjamini and Hochberg 1995).
+    This is uniform differential item functioning. The test statistic is the focal group's number of positive responses,
+    summed over the items of an image. Given the total of each item, the distribution of this statistic does not depend
+    on the difficulty (Rasch 1960). The distribution is computed exactly, as in Fisher's test, because an image has few
+    responses. The effect is the coefficient of the group in a logistic regression on ability and group (Swaminathan and
+    Rogers 1990), with fitted abilities and items. The p-values are adjusted for the number of images (Benjamini and
+    Hochberg 1995).
 
     Args:
-        fit: fitted model, with a Bernoulli response.
+        fit: fitted model with a Bernoulli response.
         responses: 0 and 1, shape (N, M). NaN is missing.
-        focal: whether each subject is in the focal group, length N. Both groups must occur.
+        focal: True for the subjects of the focal group, length N. At least one subject must be False.
         clusters: image of each item, length M.
 
     Returns:
-        Columns: `item` (the image), `effect` (log odds of the focal group on this image, at equal ability; from one
-        Newton step, with the score orthogonal to the item's difficulty), `z`, `p`, `p_adjusted`, `responses`. Values
-        are NaN if only one group has responses. The smallest p is first.
+        A table, the smallest `p` first, with the following columns.
+
+        - `item`: name of the image.
+        - `effect`: log odds of a positive response of the focal group relative to the other group, at equal ability.
+          The estimate is one Newton step, with the score orthogonal to the difficulty of the item.
+        - `z`: effect in standard errors.
+        - `p`: exact two-sided p-value.
+        - `p_adjusted`: p-value adjusted for the number of images.
+        - `responses`: number of responses.
+
+        Effects and p-values are NaN for an image that has responses of only one group.
 
     Raises:
-        ValueError: If there is only one group, or the fit does not have a Bernoulli response.
+        ValueError: If there is only one group, or if the fit does not have a Bernoulli response.
     """
     group = np.asarray(focal, dtype=float)
     if fit.model.response != "bernoulli" or not 0 < group.sum() < len(group):
         raise ValueError(
-            f"expected binary responses of two groups, got {fit.model.response}; "
-            f"{group.sum():g} of {len(group)} subjects are in the focal group"
+            f"expected a fit with response='bernoulli', and subjects inside and outside the focal group; got response="
+            f"{fit.model.response!r}, with {group.sum():g} of {len(group)} subjects in the focal group"
         )
     seen = ~np.isnan(responses)
     expected = 1 / (1 + np.exp(-fit.discrimination * (fit.expected[:, None] - fit.difficulty)))
@@ -220,7 +241,7 @@ def differential_items(
 
 
 def _adjusted(table: Any) -> Any:
-    """Adjust the p-values for all tests of the table (Benjamini and Hochberg). NaN stays NaN."""
+    """Return the table with a column `p_adjusted`: `p` adjusted for all tests of the table (Benjamini and Hochberg)."""
     known = table["p"].notna()
     return table.assign(p_adjusted=pd.Series(false_discovery_control(table.loc[known, "p"]), table.index[known]))
 
@@ -228,7 +249,10 @@ def _adjusted(table: Any) -> Any:
 def _exact(
     fit: IRTFit, responses: np.ndarray, focal: np.ndarray, clusters: Sequence[str], names: Sequence[str]
 ) -> list[float]:
-    """Return the exact two-sided p-value of each image, for the focal group's number of positive responses."""
+    """Return the exact two-sided p-value of each image.
+
+    The statistic is the focal group's number of positive responses (see `differential_items`).
+    """
     seen = ~np.isnan(responses)
     right = np.where(seen, responses, 0.0)
     # The difficulty cancels; it keeps all weights near 1.
@@ -264,19 +288,20 @@ def _symmetric(odds: np.ndarray) -> np.ndarray:
 def differential_groups(
     fit: IRTFit, responses: np.ndarray, groups: Sequence[str], clusters: Sequence[str]
 ) -> pd.DataFrame:
-    """Test each group against all others with `differential_items`. The p-values are adjusted over images and groups.
+    """Test each group of subjects against all other subjects with `differential_items`.
 
     Args:
-        fit: fitted model, with a Bernoulli response.
+        fit: fitted model with a Bernoulli response.
         responses: 0 and 1, shape (N, M). NaN is missing.
         groups: group of each subject, such as its library, length N. At least two groups must occur.
         clusters: image of each item, length M.
 
     Returns:
-        The columns of `differential_items` and `group`, the smallest p first.
+        The columns of `differential_items` and a column `group`, the smallest `p` first. `p_adjusted` is adjusted for
+        the number of images and groups.
 
     Raises:
-        ValueError: If there is only one group, or the fit does not have a Bernoulli response.
+        ValueError: If there is only one group, or if the fit does not have a Bernoulli response.
     """
     names = list(dict.fromkeys(groups))
     tables = [

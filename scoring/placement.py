@@ -1,4 +1,4 @@
-"""Places a new subject among the subjects of a fitted baseline, which does not change (CANARY's fast test).
+"""Places a new subject among the subjects of a fitted baseline without changing the baseline (CANARY's fast test).
 
 New results are first aligned with the baseline, so that equal names mean the same model, image and attack.
 """
@@ -32,12 +32,13 @@ class Placement:
 
     Attributes:
         newcomer: name of the new subject.
-        ranking: ranking of the baseline's subjects and, last, the new subject. Means, Borda counts and the bootstrap
-            use only items with a response of the new subject.
-        responses: number of the new subject's responses, or of its metrics.
-        images: number of images with a response. 0 for metrics.
-        notes: notes to read first.
-        choice: the images that would have been enough, if requested.
+        ranking: ranking of the baseline's subjects and the new subject, which is last in the arrays. Means, Borda
+            counts and the bootstrap use only items with a response of the new subject.
+        responses: number of responses of the new subject. In a ranking by metrics, the number of metrics.
+        images: number of images with a response of the new subject. 0 in a ranking by metrics.
+        notes: warnings about the placement, and the numbers of items and images.
+        choice: selection of images from `replay_selection`, which shows how few images would have been enough. None if
+            the selection was not requested.
     """
 
     newcomer: str
@@ -49,27 +50,27 @@ class Placement:
 
     @property
     def rank(self) -> int:
-        """New subject's rank among all subjects. 1 is the best."""
+        """Rank of the new subject among all subjects. 1 is the best."""
         return int(self.ranking.rank[-1])
 
     @property
     def rank_interval(self) -> tuple[int, int]:
-        """Best and worst rank of the new subject's 95 % interval."""
+        """Best and worst rank in the 95 % interval of the new subject's rank."""
         return int(self.ranking.rank_low[-1]), int(self.ranking.rank_high[-1])
 
     @property
     def score(self) -> float:
-        """New subject's ability on the scale of the baseline, whose mean is 0."""
+        """Ability of the new subject on the scale of the baseline, whose mean ability is 0."""
         return float(self.ranking.score[-1])
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % interval of the new subject's ability."""
+        """95 % interval of the new subject's ability: lower and upper bound."""
         return float(self.ranking.low[-1]), float(self.ranking.high[-1])
 
     @property
     def beats(self) -> dict[str, float]:
-        """Probability that the new subject ranks above each subject, by that subject's name."""
+        """Probability that the new subject ranks above a subject of the baseline, by name of the baseline's subject."""
         return dict(zip(self.ranking.subjects[:-1], self.ranking.beats[-1].tolist(), strict=False))
 
     def __repr__(self) -> str:
@@ -86,17 +87,20 @@ class Placement:
         return f"<p>{html.escape(self.newcomer)}</p>{self.to_frame().to_html(index=False)}<ul>{notes}</ul>"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each subject, the best first.
+        """Return a table with one row for each subject, the best first.
 
-        The column `beats` is the probability that the new subject ranks above the row's subject. It is NaN for the new
-        subject.
+        The columns are those of `Ranking.to_frame`, and:
+
+        - `newcomer`: name of the new subject, in every row.
+        - `beats`: probability that the new subject ranks above the subject of the row. NaN in the row of the new
+          subject.
         """
         frame = self.ranking.to_frame()
         frame.insert(0, "newcomer", self.newcomer)
         return frame.assign(beats=frame["subject"].map(self.beats))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields except the draws as JSON types. NaN becomes None."""
+        """Return all fields except the posterior draws as JSON types. NaN becomes None."""
         low, high = self.interval
         about = {"rank": self.rank, "rank_low": self.rank_interval[0], "rank_high": self.rank_interval[1]}
         about |= {"score": self.score, "low": low, "high": high, "beats": self.beats}
@@ -120,10 +124,9 @@ def place_new_subject(  # noqa: PLR0913 - the data by position, the choices by k
     seed: int = 0,
     fit: IRTFit | None = None,
 ) -> Placement:
-    """Place a new subject among a baseline's subjects, by its responses to some of the baseline's items.
+    """Place a new subject among the subjects of a baseline, by its responses to some of the baseline's items.
 
-    Abilities and items of the baseline come from a fit without the new subject (see `Anchor`). Only the new subject's
-    ability is estimated.
+    The baseline is fitted without the new subject (see `Anchor`). Only the new subject's ability is estimated.
 
     Args:
         responses: responses of the baseline, shape (N, M), in [0, 1]. 1 is in favour of the subject. NaN is missing.
@@ -131,10 +134,10 @@ def place_new_subject(  # noqa: PLR0913 - the data by position, the choices by k
         newcomer: responses of the new subject to the same items, shape (M,). NaN is missing.
         name: name of the new subject.
         clusters: image of each item, length M. None if every item is a separate image.
-        model: see `rank_responses`.
-        method: see `rank_responses`.
-        seed: see `rank_responses`.
-        fit: existing fit of the baseline. None to compute it.
+        model: item response model: "1pl", "2pl", "3pl" or "auto" (see `rank_responses`).
+        method: fitting method (see `fit_irt`).
+        seed: random seed. The same seed gives the same placement.
+        fit: existing fit of the baseline. If None, the baseline is fitted.
 
     Returns:
         The placement. Its intervals are widened by the baseline's `design_effect`, adapted to the new subject's number
@@ -157,10 +160,10 @@ def place_new_subject(  # noqa: PLR0913 - the data by position, the choices by k
         raise ValueError(f"expected responses in [0, 1], got {answers[seen].min():g} to {answers[seen].max():g}")
     images = np.arange(len(answers)).astype(str) if clusters is None else np.asarray(clusters)
     if len(subjects) != len(values) or len({*subjects, name}) <= len(values) or len(images) != len(answers):
-        got = f"{len(set(subjects))}, {name} and {len(images)}"
+        got = f"{len(set(subjects))} different names, the new name {name}, and {len(images)} images"
         raise ValueError(
-            f"expected {len(values)} different subjects, a name that is not among them and {len(answers)} clusters, "
-            f"got {got}"
+            f"expected {len(values)} different names of subjects, a new name that no other subject has, and an image "
+            f"for each of {len(answers)} items; got {got}"
         )
     fit = fit_irt(values, choose_model(values, model), method=method, seed=seed) if fit is None else fit
     anchor, effect = Anchor(fit, values, seed=seed), design_effect(fit, values, images.tolist())
@@ -202,27 +205,27 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
     batch_images: int = 8,
     fits: dict[bytes, IRTFit] | None = None,
 ) -> tuple[Placement, ...]:
-    """Place each subject of new results among the subjects of a baseline, one at a time.
+    """Place each new subject of a results table among the subjects of a baseline. Each is placed separately.
 
     Args:
         baseline: results table of the baseline, from `davylamp.engine.load`.
         new: results table with the new subjects. Subjects that are in the baseline are omitted.
-        subjects: see `build_against`.
-        budget: see `build_against`.
-        norm: see `choose_results`. Applied to both tables.
-        knowledge: see `choose_results`. Applied to both tables.
-        per: see `build_against`.
-        unequal: see `build_against`.
-        original: see `build_against`.
-        model: see `rank_responses`.
-        method: see `rank_responses`.
-        seed: see `rank_responses`.
-        adaptive: whether to also compute the number of the new subject's images that would have been enough (see
+        subjects: kind of subjects to rank (see `build_responses`).
+        budget: largest distance that counts as fooled (see `build_responses`). None means any distance.
+        norm: norm of the results to use, from both tables. None means all norms.
+        knowledge: attacker knowledge of the results to use, from both tables. None means any knowledge.
+        per: unit that counts once: "attack" or "implementation" (see `build_responses`).
+        unequal: treatment of attempts that some subjects of the baseline lack (see `build_responses`).
+        original: name of the undefended model if all other models are its defended versions (see `build_responses`).
+        model: item response model: "1pl", "2pl", "3pl" or "auto" (see `rank_responses`).
+        method: fitting method (see `fit_irt`).
+        seed: random seed. The same seed gives the same placements.
+        adaptive: whether to also find how few of the new subject's images would have been enough (see
             `replay_selection`).
-        max_rank_width: largest accepted width of the rank interval (worst minus best rank). None for the width of the
-            interval from all of the new subject's images.
-        batch_images: number of images per batch.
-        fits: cache of baseline fits, by the bytes of their responses.
+        max_rank_width: for `adaptive`, the largest accepted width of the rank interval (worst minus best rank). None
+            means the width that results from all images of the new subject.
+        batch_images: for `adaptive`, the number of images per batch.
+        fits: cache of baseline fits, by the bytes of their responses. New fits are added.
 
     Returns:
         A placement for each new subject.
@@ -256,19 +259,24 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
 
 
 class Aligned(NamedTuple):
-    """Rows of both tables with a column `new`, and a note for each name that has different meanings in the tables."""
+    """Results of a baseline joined with new results, as returned by `align_results`.
+
+    Attributes:
+        results: rows of both tables. The column `new` is True for rows of the new results.
+        notes: a note for each name that has different meanings in the two tables.
+    """
 
     results: pd.DataFrame
     notes: tuple[str, ...]
 
 
 def align_results(baseline: pd.DataFrame, new: pd.DataFrame) -> Aligned:
-    """Align new results with a baseline, so that equal names mean the same model, image and attack.
+    """Join new results with those of a baseline, so that equal names mean the same model, image and attack.
 
-    A model with the same name but a different digest is renamed, and so is a user's attack with the same name but
-    different code. Images of the same data (equal `data_digest`) are matched even if the names of the data differ.
-    Without a digest, images of data with the same name are matched, with a note. If the labels of images with the same
-    name differ, the data are treated as different.
+    A model of the new results is renamed if the baseline has a model with the same name but a different digest. A
+    user's attack is renamed if its code differs. Images of the same data (equal `data_digest`) are matched even if the
+    names of the data differ. Without a digest, images of data with the same name are matched, with a note. If the
+    labels of images with the same name differ, the data are treated as different.
 
     Args:
         baseline: results table from `davylamp.engine.load`, or any table with `scoring.result_rows.COLUMNS`. Digests
@@ -285,7 +293,7 @@ def align_results(baseline: pd.DataFrame, new: pd.DataFrame) -> Aligned:
 
 
 def _plain(rows: pd.DataFrame) -> pd.DataFrame:
-    """Convert categorical columns to text, because names are changed and both tables are joined."""
+    """Convert categorical columns to text. Categorical columns of two tables cannot be renamed and joined."""
     return rows.astype(dict.fromkeys(rows.select_dtypes("category"), object))
 
 
@@ -299,7 +307,7 @@ def _name_models(baseline: Any, new: Any, notes: list[str]) -> Any:
 
 
 def _name_code(baseline: Any, new: Any, notes: list[str]) -> Any:
-    """Rename user attacks whose code differs. Different library versions give a note only."""
+    """Rename a user's attack whose code differs from the baseline. For a different library version, only add a note."""
     if "version" not in baseline or "version" not in new:
         return new
     other = _changed(baseline, new, "implementation", "version")

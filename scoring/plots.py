@@ -17,17 +17,17 @@ ROUNDED = 0.25  # logits: bin width of difficulties drawn as one circle
 def plot_ranking(axes: Any, ranking: "Ranking", *, label: str = "score", name: str = "ranking") -> dict[str, str]:
     """Plot scores with 95 % intervals (the best at the top), and a bracket around each tie group.
 
-    A subject outside all brackets differs significantly from its neighbours. The axes need space on the left for names
-    and on the right for numbers.
+    A subject outside all brackets differs significantly from its neighbours. The figure needs space for names on the
+    left of the axes, and for numbers on the right (see `margin_of`).
 
     Args:
-        axes: Matplotlib axes. Colours come from their colour cycle.
+        axes: Matplotlib axes. The colours are those of the colour cycle.
         ranking: ranking by any method.
         label: label of the score axis.
         name: prefix of the identifiers (Matplotlib `gid`) of the plotted marks.
 
     Returns:
-        Description of each mark, by its identifier.
+        Text that describes each plotted mark, by identifier of the mark.
     """
     order, tips = np.argsort(-ranking.score, kind="stable"), {}
     for row, i in enumerate(order):
@@ -85,7 +85,10 @@ def margin_of(ranking: "Ranking") -> float:
 
 
 def _brackets(ranking: "Ranking") -> dict[str, tuple[int, list[int]]]:
-    """Return the column and the rows of each tie group's bracket. Brackets that do not overlap share a column."""
+    """Return the column and the rows of the bracket around each tie group.
+
+    Brackets that do not overlap share a column.
+    """
     ends: list[int] = []
     brackets = {}
     for letter, rows in members(ranking).items():
@@ -100,7 +103,10 @@ def _columns(brackets: Mapping[str, tuple[int, list[int]]]) -> int:
 
 
 def members(ranking: "Ranking") -> dict[str, list[int]]:
-    """Return the rows of each tie group with at least two members, by its letter. Row 0 is the best subject."""
+    """Return the rows of the subjects in each tie group, by letter of the group. Row 0 is the best subject.
+
+    Tie groups with a single subject are omitted.
+    """
     order = np.argsort(-ranking.score, kind="stable")
     groups: dict[str, list[int]] = {}
     for row, i in enumerate(order):
@@ -110,7 +116,7 @@ def members(ranking: "Ranking") -> dict[str, list[int]]:
 
 
 def _letters(text: str) -> list[str]:
-    """Split a subject's group letters: "ab", or "(27)(28)" after z."""
+    """Split the group letters of a subject, such as "ab". After z, groups have numbers, such as "(27)(28)"."""
     letters, number = [], ""
     for character in text:
         number += character
@@ -123,20 +129,20 @@ def _letters(text: str) -> list[str]:
 def plot_item_map(
     axes: Any, ranking: "Ranking", difficulties: Mapping[str, np.ndarray], *, name: str = "items"
 ) -> dict[str, str]:
-    """Plot abilities and difficulties on a common axis (Wright map).
+    """Plot abilities of subjects and difficulties of items on a common axis (Wright map).
 
     The subjects are plotted at the top, and the items of each kind below them. If ability equals difficulty, a subject
     responds positively to an item of average discrimination with probability 1/2. Items of about equal difficulty are
     drawn as one circle, whose area is proportional to their number.
 
     Args:
-        axes: Matplotlib axes. Colours come from their colour cycle.
+        axes: Matplotlib axes. The colours are those of the colour cycle.
         ranking: ranking with a fitted item response model.
         difficulties: difficulties of the items of each kind, by name of the kind.
         name: prefix of the identifiers (Matplotlib `gid`) of the plotted marks.
 
     Returns:
-        Description of each mark, by its identifier.
+        Text that describes each plotted mark, by identifier of the mark.
     """
     tips, order = {}, np.argsort(-ranking.score, kind="stable")
     for row, i in enumerate(order):

@@ -1,4 +1,4 @@
-"""Projections: number of images needed to separate two subjects, and precision of rankings on fewer images."""
+"""Projections of how many more images would separate two subjects, and precision of rankings on fewer images."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -17,17 +17,17 @@ NAMED = 4  # most pairs named in a sentence
 
 
 class Projection(NamedTuple):
-    """Two neighbours in a ranking that do not differ significantly, and the images needed to separate them.
+    """Projected number of images that would separate two neighbours in a ranking that do not differ significantly.
 
     Attributes:
         better: name of the higher-ranked subject.
         worse: name of the lower-ranked subject.
-        beats: P(better ranks above worse) with the present images.
+        beats: probability that `better` ranks above `worse`, from the present images.
         images: present number of images.
-        low: number of additional images that would separate the two with probability 0.1, if the present difference is
-            the true one. None if the total would exceed `TIMES` times the present number.
-        more: number of additional images for probability 0.5, or None as for `low`.
-        high: number of additional images for probability 0.9, or None as for `low`.
+        low: number of additional images that would separate the two subjects with probability 0.1, if the present
+            difference is the true difference. None if the total would exceed `TIMES` times the present number.
+        more: number of additional images for probability 0.5. None under the same condition as for `low`.
+        high: number of additional images for probability 0.9. None under the same condition as for `low`.
     """
 
     better: str
@@ -40,7 +40,7 @@ class Projection(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Projection in one sentence, with its condition."""
+        """Sentence that states the projection and its condition."""
         if self.more is None:
             return (
                 f"More than {TIMES} times the {self.images} images would be needed to separate {self.better} from "
@@ -56,14 +56,15 @@ class Projection(NamedTuple):
 def project_pairs(ranking: Ranking, images: int) -> list[Projection]:
     """Project how many more images would separate neighbours in a ranking that do not differ significantly.
 
-    Assume that the present difference d of two subjects, with posterior standard deviation s from n images, is the true
-    one. With n + m images of the same kind, the deviation is s sqrt(n / (n + m)), including the `design_effect`. The
-    ratio of difference and deviation is then approximately normal, with mean d / s sqrt(1 + m / n) and variance
-    m / (n + m) from the new images. Two subjects are separated if the ratio exceeds `Ranking.critical`, which corrects
-    for all pairs. The present difference is only an estimate, so a projection is not a guarantee.
+    The projection assumes that the present difference d of two subjects is the true difference. Its posterior standard
+    deviation from n images is s. With m more images of the same kind, the standard deviation becomes s sqrt(n / (n +
+    m)), including the `design_effect`. The ratio of difference and standard deviation is then approximately normal,
+    with mean d / s sqrt(1 + m / n) and variance m / (n + m). Two subjects are separated if the ratio exceeds
+    `Ranking.critical`, which corrects for all pairs. A projection is not a guarantee, because the present difference is
+    only an estimate.
 
     Args:
-        ranking: ranking by any method whose uncertainty is over images.
+        ranking: ranking by means, Borda counts or item response theory, whose uncertainty depends on the images.
         images: number of different images on which the ranking is based.
 
     Returns:
@@ -89,12 +90,12 @@ def project_pairs(ranking: Ranking, images: int) -> list[Projection]:
 
 
 def images_to_separate(deviations: float, images: int, critical: float) -> list[int | None]:
-    """Return how many more images separate a value from a bound, for each probability in `CHANCES`.
+    """Return how many more images would separate a value from a bound, for each probability in `CHANCES`.
 
-    The projection is explained in `project_pairs`.
+    The method is explained in `project_pairs`.
 
     Args:
-        deviations: present distance from the bound, in standard deviations of the value.
+        deviations: present distance between value and bound, in standard deviations of the value.
         images: present number of images.
         critical: distance at which the value and the bound count as separate, in standard deviations.
 
@@ -108,7 +109,7 @@ def images_to_separate(deviations: float, images: int, critical: float) -> list[
 
 
 def describe_projections(projections: Sequence[Projection]) -> list[str]:
-    """Describe projections: one sentence for each pair, and one for all pairs that need too many images."""
+    """Return sentences about projections. Pairs that need too many images share one sentence."""
     sentences = [each.sentence for each in projections if each.more is not None]
     hopeless = [each for each in projections if each.more is None]
     if len(hopeless) < 2:
@@ -120,7 +121,10 @@ def describe_projections(projections: Sequence[Projection]) -> list[str]:
 
 
 def _first(numbers: np.ndarray, enough: np.ndarray) -> int | None:
-    """Return the smallest number such that it and all larger ones satisfy the condition. None if there is none."""
+    """Return the smallest number from which on `enough` is True for all numbers.
+
+    None if `enough` is False at the end.
+    """
     short = np.flatnonzero(~enough)
     if not len(short):
         return int(numbers[0])
@@ -128,15 +132,16 @@ def _first(numbers: np.ndarray, enough: np.ndarray) -> int | None:
 
 
 class Subsample(NamedTuple):
-    """Precision of rankings on a random part of the images, averaged over several subsets.
+    """Precision of rankings on random subsets of the images, averaged over several subsets of equal size.
 
     Attributes:
         images: number of images in a subset.
         subsets: number of random subsets.
         width: mean width of the scores' 95 % intervals.
-        projected: expected width, if the width is proportional to 1 / sqrt(images).
-        ranks: mean number of ranks in a rank's 95 % interval.
-        apart: mean number of subject pairs that differ significantly.
+        projected: width that is expected from the width on all images, if the width is inversely proportional to the
+            square root of the number of images.
+        ranks: mean number of ranks in the 95 % interval of a rank.
+        apart: number of pairs of subjects that differ significantly, averaged over the subsets.
     """
 
     images: int
@@ -150,18 +155,19 @@ class Subsample(NamedTuple):
 def rank_subsamples(
     responses: Responses, ranking: Ranking, *, shares: Sequence[float] = (0.25, 0.5), seed: int = 0, **options: str
 ) -> list[Subsample]:
-    """Rank on random parts of the images, to show how the width of intervals depends on the number of images.
+    """Rank subjects on random subsets of the images, to show how the number of images affects the width of intervals.
 
     Args:
-        responses: ranked responses.
-        ranking: their ranking.
-        shares: proportions of the images. For a proportion p, 1 / p disjoint subsets are drawn.
+        responses: responses on which `ranking` is based.
+        ranking: ranking of the responses on all images.
+        shares: sizes of the subsets, as proportions of the images. For a proportion p, 1 / p disjoint subsets are
+            drawn.
         seed: random seed of the subsets and of the fits.
-        **options: options of `rank_matrix`.
+        **options: further arguments of `rank_matrix`.
 
     Returns:
-        One record per proportion, from the smallest to all images. Proportions are omitted if their subsets cannot be
-        ranked because no subjects differ.
+        One record per proportion, from the smallest proportion to all images. A proportion is omitted if none of its
+        subsets can be ranked because no subjects differ.
     """
     names = np.array(list(dict.fromkeys(responses.images)))
     place = {name: number for number, name in enumerate(names)}
@@ -184,7 +190,7 @@ def rank_subsamples(
 
 
 def _measure(ranking: Ranking) -> tuple[float, float, float]:
-    """Return the mean widths of the intervals of scores and ranks, and the number of separated pairs."""
+    """Return mean widths of the score intervals and of the rank intervals, and the number of separated pairs."""
     apart = int(np.triu(ranking.apart, 1).sum())
     ranks = float(np.mean(ranking.rank_high - ranking.rank_low + 1))
     return float(np.mean(ranking.high - ranking.low)), ranks, float(apart)

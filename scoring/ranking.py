@@ -1,4 +1,4 @@
-"""Ranks subjects by their responses, and gives the uncertainty of every rank."""
+"""Ranks subjects by their responses to items, with intervals for scores and ranks."""
 
 import base64
 import html
@@ -30,7 +30,7 @@ NOTICED = 1.1  # design effect from which a note is added
 
 @dataclass(frozen=True, repr=False)
 class Ranking:
-    """Subjects with scores and ranks, in the given order. Rank 1 is the best.
+    """Ranking of N subjects, with uncertainty. Rank 1 is the best. The arrays have the order of `subjects`.
 
     Attributes:
         method: scoring method.
@@ -38,28 +38,32 @@ class Ranking:
         score: score of each subject, shape (N,). Higher is better.
         low: lower bound of the score's 95 % interval, shape (N,). NaN without an interval.
         high: upper bound of the score's 95 % interval, shape (N,). NaN without an interval.
-        rank: rank by score, shape (N,). Equal scores share the better rank.
+        rank: rank by score, shape (N,). Subjects with equal scores share the better rank.
         rank_low: best rank in the 95 % interval, shape (N,).
         rank_high: worst rank in the 95 % interval, shape (N,).
-        rank_probability: P(rank of subject i is r + 1), shape (N, N). A tie is split evenly over its ranks.
-        beats: P(subject i ranks above subject j), with ties counting half, shape (N, N). For means and Borda counts it
-            is the rate over bootstrap replicates, which is not a significance test if there are few images.
+        rank_probability: probability that subject i has rank r + 1, in row i and column r, shape (N, N). Tied subjects
+            share their ranks evenly.
+        beats: probability that subject i ranks above subject j, with ties counting half, shape (N, N). For means and
+            Borda counts, the rate over bootstrap replicates. If there are few images, this rate does not show
+            significance.
         groups: group letters of each subject. Subjects that share a letter do not differ significantly at 95 %.
         apart: whether subjects i and j differ significantly at 95 %, corrected for all pairs (see `tell_apart`), shape
-            (N, N), bool. Letters, brackets, projections and all outputs are based on it.
-        deviations: number of standard deviations by which subject i exceeds subject j, shape (N, N). 0 if i is lower.
-        critical: a pair differs significantly if its `deviations` exceed this number.
+            (N, N), bool. Letters, brackets and projections are based on `apart`.
+        deviations: number of standard deviations by which subject i exceeds subject j, shape (N, N). 0 if subject i is
+            lower.
+        critical: number of deviations above which two subjects differ significantly.
         mean: plain mean response, shape (N,).
-        agreement: Kendall's tau with other rankings, by name.
-        bootstrap_low: best rank in the 95 % interval of the plain mean's bootstrap over images, shape (N,).
-        bootstrap_high: worst rank in that interval, shape (N,).
-        notes: notes to read first. Failed fits come first.
-        diagnostics: diagnostics of the fit. None if no model was fitted.
+        agreement: Kendall's tau between this ranking and the rankings by the plain mean ("mean") and the Borda count
+            ("borda").
+        bootstrap_low: best rank in the 95 % interval of the rank by plain mean, shape (N,). The interval comes from a
+            bootstrap over images.
+        bootstrap_high: worst rank in the interval of `bootstrap_low`, shape (N,).
+        notes: warnings about the ranking. A warning about a failed fit comes first.
+        diagnostics: convergence diagnostics of the fit. None if no model was fitted.
         fit: fitted item response model. None if no model was fitted.
-        categories: for CANARY's ranking, the scores of each category of metrics (the paper's Theta1, Theta2 and so on),
-            shape (N,), in [0, 1]. The total score is based on them. Empty for other methods.
-        p_values: for means and Borda counts, p-values of the sign-flip test over images, shape (N, N). None for other
-            methods.
+        categories: scores of the subjects in each category of metrics, by category, shape (N,), in [0, 1]. `score`
+            combines these scores (Theta1, Theta2 and so on in CANARY's paper). Empty except for CANARY's ranking.
+        p_values: p-values of the sign-flip test over images, shape (N, N). None except for means and Borda counts.
     """
 
     method: str
@@ -110,13 +114,13 @@ class Ranking:
 
     @property
     def score_name(self) -> str:
-        """Heading of the scores: "ability", "mean", "Borda count", or "score" for CANARY's ranking."""
+        """Column heading of the scores: "ability", "mean", "Borda count", or "score" for CANARY's ranking."""
         names = {"mean": "mean", "borda": "Borda count"}
         return names.get(self.method, "score" if self.method.startswith("CANARY") else "ability")
 
     @property
     def label(self) -> str:
-        """Name of the scores, with their unit."""
+        """Name of the scores with their unit, for axes and headings."""
         units = {
             "mean": "mean response",
             "Borda count": "Borda count (proportion of comparisons won)",
@@ -128,7 +132,7 @@ class Ranking:
         """Plot scores with 95 % intervals, and a bracket around each tie group.
 
         Returns:
-            A Matplotlib figure. Notebooks show it, and `savefig` saves it.
+            A Matplotlib figure. Notebooks show the figure, and `savefig` saves the figure to a file.
 
         Raises:
             ImportError: If Matplotlib is not installed.
@@ -136,7 +140,11 @@ class Ranking:
         return draw_figure(self, self.label)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each subject, the best first."""
+        """Return a table with one row for each subject, the best first.
+
+        Most columns are the attributes of the same name. `first` is the probability of rank 1, and `group` has the
+        group letters.
+        """
         names = ("score", "low", "high", "rank", "rank_low", "rank_high")
         columns: dict[str, Any] = {"subject": self.subjects, **{name: getattr(self, name) for name in names}}
         columns |= {"first": self.rank_probability[:, 0], "group": self.groups, "mean": self.mean}
@@ -144,7 +152,7 @@ class Ranking:
         return pd.DataFrame(columns).sort_values("rank", kind="stable").reset_index(drop=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields except the draws as JSON types. NaN becomes None."""
+        """Return all fields except the posterior draws as JSON types. NaN becomes None."""
         rows = [dict(zip(self.to_frame().columns, row, strict=True)) for row in self.to_frame().itertuples(index=False)]
         result = {
             "method": self.method,
@@ -181,14 +189,15 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
     Args:
         responses: shape (N, M), in [0, 1]. 1 is in favour of the subject. NaN is missing.
         subjects: names, length N.
-        clusters: image of each item, length M. Responses to items of one image may be correlated. None if every item is
-            a separate image.
+        clusters: image of each item, length M, because responses to items of one image may be correlated. None means
+            that every item is a separate image.
         scoring: "irt" ranks by ability. "mean" ranks by the plain mean and "borda" by the Borda count, both with
             bootstrap intervals.
         model: "1pl", "2pl" or "3pl". "auto" selects 1PL for fewer than 10 subjects, and otherwise 2PL.
         method: fitting method: "fast", "svi", "nuts" or "auto" (see `fit_irt`).
         seed: random seed. The same seed gives the same ranking.
-        shares: rates of randomised models (see `Responses.shares`), used for means, Borda counts and resampling.
+        shares: rates of samples in favour of the subject, for randomised models, shape (N, M) (see `Responses.shares`).
+            Means, Borda counts and the bootstrap use the rates instead of `responses`. None if no model is randomised.
 
     Returns:
         The ranking. If images have several items, the draws of the abilities are widened around their means by the
@@ -196,15 +205,18 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
         responses.
 
     Raises:
-        ValueError: If the matrix cannot be ranked, or the number of names differs from its rows.
+        ValueError: If the matrix cannot be ranked, if names repeat, or if a number of names does not fit the matrix.
     """
     plain = check_responses(responses if shares is None else shares)
     values = plain if shares is None or scoring != "irt" else check_responses(responses)
     check_seed(seed)
     images = [str(item) for item in (range(values.shape[1]) if clusters is None else clusters)]
     if len(subjects) != len(values) or len(images) != values.shape[1] or len(set(subjects)) < len(values):
-        sizes = f"{len(set(subjects))} and {len(images)}"
-        raise ValueError(f"expected {len(values)} different subjects and {values.shape[1]} clusters, got {sizes}")
+        sizes = f"{len(set(subjects))} names and {len(images)} images"
+        raise ValueError(
+            f"expected {len(values)} different names of subjects, and an image for each of {values.shape[1]} items; "
+            f"got {sizes}"
+        )
     if scoring not in get_args(Scoring):
         raise ValueError(f"expected scoring irt, mean or borda, got {scoring!r}")
     count, several = borda if shares is None else expected_borda, len(set(images))
@@ -238,12 +250,23 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
 
 
 def widen_by_design_effect(draws: np.ndarray, effect: float) -> np.ndarray:
-    """Widen draws, shape (D, N), around their means by the square root of a design effect."""
+    """Widen draws of scores around their means by the square root of a design effect.
+
+    Args:
+        draws: draws of the scores, shape (D, N).
+        effect: design effect, at least 1.
+
+    Returns:
+        Widened draws, shape (D, N), with the same means.
+    """
     return draws.mean(0) + np.sqrt(effect) * (draws - draws.mean(0))
 
 
 def note_stretch(effect: float) -> list[str]:
-    """Return a note on how much the design effect widens the intervals, or no note if it is negligible."""
+    """Return a note on how much the design effect widens the intervals.
+
+    Empty if the design effect is below `NOTICED`.
+    """
     if effect < NOTICED:
         return []
     note = (
@@ -260,19 +283,19 @@ def _count(images: int) -> str:
 def rank_matrix(
     responses: Responses, *, scoring: Scoring = "irt", model: str = "auto", method: Method = "auto", seed: int = 0
 ) -> Ranking:
-    """Rank the result of `build_responses`.
+    """Rank the subjects of `Responses`, the result of `build_responses`.
 
-    Means and Borda counts use only items with a response of every subject.
+    Rankings by means and Borda counts use only the items to which every subject has a response.
 
     Args:
-        responses: responses of any subjects.
-        scoring: see `rank_responses`.
-        model: see `rank_responses`.
-        method: see `rank_responses`.
-        seed: see `rank_responses`.
+        responses: responses of models, attacks, implementations or defences.
+        scoring: "irt", "mean" or "borda" (see `rank_responses`).
+        model: item response model: "1pl", "2pl", "3pl" or "auto".
+        method: fitting method (see `fit_irt`).
+        seed: random seed. The same seed gives the same ranking.
 
     Returns:
-        The ranking. Its notes end with the notes of the responses.
+        The ranking. Its notes include the notes of the responses.
 
     Raises:
         ValueError: If there is only one subject, or the matrix cannot be ranked.
@@ -281,7 +304,7 @@ def rank_matrix(
 
 
 def _rank_matrix(responses: Responses, scoring: Scoring, options: dict[str, Any]) -> tuple[Ranking, Responses]:
-    """Return the ranking of `rank_matrix`, and the responses that were ranked."""
+    """Rank responses as `rank_matrix`, and also return the responses that were ranked."""
     check_rankable(responses)
     if scoring != "irt":
         responses = complete_items(responses)
@@ -307,25 +330,25 @@ def rank_results(  # noqa: PLR0913 - the data by position, the choices by keywor
     method: Method = "auto",
     seed: int = 0,
 ) -> tuple[Ranking, Responses]:
-    """Rank the subjects of a results table.
+    """Rank the models, attacks, implementations or defences of a results table.
 
     Args:
-        results: see `build_responses`.
-        subjects: see `build_responses`.
-        budget: see `build_responses`.
-        per: see `build_responses`.
-        unequal: see `build_responses`.
-        original: see `build_responses`.
-        scoring: see `rank_responses`.
-        model: see `rank_responses`.
-        method: see `rank_responses`.
-        seed: see `rank_responses`.
+        results: results table with the columns that `build_responses` needs.
+        subjects: kind of subjects to rank (see `build_responses`).
+        budget: largest distance that counts as fooled (see `build_responses`). None means any distance.
+        per: unit that counts once: "attack" or "implementation" (see `build_responses`).
+        unequal: treatment of attempts that some subjects lack: "common" or "keep" (see `build_responses`).
+        original: name of the undefended model if all other models are its defended versions (see `build_responses`).
+        scoring: "irt", "mean" or "borda" (see `rank_responses`).
+        model: item response model: "1pl", "2pl", "3pl" or "auto".
+        method: fitting method (see `fit_irt`).
+        seed: random seed. The same seed gives the same ranking.
 
     Returns:
         The ranking, and the responses on which it is based.
 
     Raises:
-        ValueError: If `build_responses` or `rank_matrix` raises it.
+        ValueError: If the table has no usable results, if a choice is invalid, or if the subjects cannot be ranked.
     """
     if unequal == "keep" and scoring != "irt":
         raise ValueError(f"scoring={scoring!r} cannot handle missing items; use unequal='common'")
@@ -346,21 +369,21 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
     p_values: np.ndarray | None = None,
     count: Callable[[np.ndarray], np.ndarray] = borda,
 ) -> Ranking:
-    """Summarise draws of the scores as a ranking.
+    """Build a ranking from draws of the scores.
 
     Args:
         name: name of the scoring method.
         subjects: names, length N.
         score: point estimates, shape (N,).
-        draws: draws of the scores, shape (D, N). NaN is unknown.
-        responses: scored responses, shape (N, M).
+        draws: posterior draws or bootstrap replicates of the scores, shape (D, N). NaN is unknown.
+        responses: responses on which the scores are based, shape (N, M).
         resampled: plain means of bootstrap replicates, shape (replicates, N).
         fit: fitted item response model. None if no model was fitted.
-        images: number of resampled images. It determines the expanded percentile intervals (see `tail_probability`). 0
-            for plain percentile intervals.
-        p_values: p-values of a paired test over images, shape (N, N). A significant difference must also pass this
-            test. None for no such test.
-        count: function that returns the Borda count of the responses.
+        images: number of resampled images, which determines how far percentile intervals are expanded (see
+            `tail_probability`). 0 means percentile intervals that are not expanded.
+        p_values: p-values of a paired test over images, shape (N, N). A difference must be significant in this test,
+            too. None means no such test.
+        count: function that computes the Borda counts of `responses`.
 
     Returns:
         The ranking.
@@ -408,32 +431,32 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
 
 
 def _rank_bounds(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best and worst rank of each score along the last axis. Rank 1 is the highest score.
+    """Return the best and worst rank of each subject in each draw, for scores of shape (D, N).
 
-    Equal scores share all their ranks. An unknown score (NaN) is tied with every other score, because it may have any
-    value.
+    Rank 1 is the highest score. Subjects with equal scores share all their ranks. An unknown score (NaN) is tied with
+    every other score, because it may have any value.
     """
     best = 1 + np.stack([(scores > one[:, None]).sum(1) for one in scores.T], 1)
     return best, scores.shape[1] - np.stack([(scores < one[:, None]).sum(1) for one in scores.T], 1)
 
 
 def _rank_interval(best: np.ndarray, worst: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best and worst rank of each subject's 95 % interval, from the ranks of the draws, (D, N)."""
+    """Return the bounds of each subject's 95 % rank interval, from the best and worst ranks in the draws, (D, N)."""
     low = np.quantile(best, tail, axis=0, method="inverted_cdf")
     return low, np.quantile(worst, 1 - tail, axis=0, method="inverted_cdf")
 
 
 def _rank_probability(best: np.ndarray, worst: np.ndarray) -> np.ndarray:
-    """Return P(rank of i is r + 1), shape (N, N). Ties are split evenly over their ranks."""
+    """Return the probability that subject i has rank r + 1, shape (N, N). Tied subjects share their ranks evenly."""
     share = 1 / (worst - best + 1)
     places = range(1, best.shape[1] + 1)
     return np.stack([(share * ((best <= place) & (place <= worst))).mean(0) for place in places], 1)
 
 
 def _score_interval(draws: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bounds of the 95 % interval, each (N,).
+    """Return the bounds of the 95 % interval of each score, two arrays of shape (N,).
 
-    The bounds are NaN if all draws are equal, because other values are possible.
+    If all draws of a score are equal, the bounds are NaN, because the variation is then unknown.
     """
     known = ~np.isnan(draws).all(0)
     ends = np.full((2, draws.shape[1]), np.nan)

@@ -1,4 +1,4 @@
-"""Item response models (curve, response distribution, priors), and responses in the form that the models use."""
+"""Item response models (curve, response distribution, priors), and responses in the form that a fit needs."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -21,19 +21,19 @@ HALF_NORMAL = {"ability": 2.0, "difficulty": 2.0, "discrimination": 0.5}  # scal
 
 @dataclass(frozen=True)
 class ResponseModel:
-    """An item response model with its priors.
+    """Specification of an item response model: curve, distribution of a response, and priors.
 
     Attributes:
         name: "1pl" for items with a difficulty b, "2pl" with an additional discrimination a, and "3pl" with an
             additional guessing parameter c.
-        response: "bernoulli" for binary responses and their fractions, or "beta" for continuous scores.
-        curve: probability of a positive response. "difficulty" is c + (1 - c) / (1 + exp(-a (theta - b))). "paper" has
-            1.702 a instead of a. "intercept" has a theta + b instead of a (theta - b), as in CANARY's published
-            program.
-        hierarchical: whether the priors' spreads are estimated: theta ~ N(m, s), b ~ N(0, t), log a ~ N(0, u) with m ~
-            N(0, 2), s ~ HalfNormal(2), t ~ HalfNormal(2), u ~ HalfNormal(0.5). The items then determine the scale. If
-            False, the priors are fixed as in CANARY: theta ~ N(0, 1), b ~ N(0, 1), log a ~ N(0, 1). In both cases c ~
-            Beta(5, 17).
+        response: distribution of a response: "bernoulli" for binary responses and fractions of them, "beta" for
+            continuous scores.
+        curve: formula of the probability of a positive response. "difficulty" is c + (1 - c) / (1 + exp(-a (theta -
+            b))). "paper" has 1.702 a instead of a. "intercept" has a theta + b instead of a (theta - b), as in CANARY's
+            published program.
+        hierarchical: whether mean and spreads of the priors are estimated: theta ~ N(m, s), b ~ N(0, t), log a ~ N(0,
+            u) with m ~ N(0, 2), s ~ HalfNormal(2), t ~ HalfNormal(2), u ~ HalfNormal(0.5). If False, the priors are
+            fixed as in CANARY: theta ~ N(0, 1), b ~ N(0, 1), log a ~ N(0, 1). In both cases c ~ Beta(5, 17).
     """
 
     name: Model = "2pl"
@@ -43,16 +43,16 @@ class ResponseModel:
 
     @property
     def guesses(self) -> bool:
-        """Whether items have a guessing parameter. With Beta responses they have none."""
+        """Whether items have a guessing parameter. False for Beta responses, even under "3pl"."""
         return self.name == "3pl" and self.response == "bernoulli"
 
 
 class Observed(NamedTuple):
-    """Responses in the form that the model uses.
+    """Responses as tensors, in the form that a fit needs.
 
     Attributes:
-        values: shape (N, M), double precision. 0.5 if missing.
-        seen: False if missing, shape (N, M).
+        values: responses, shape (N, M), double precision. 0.5 for a missing response.
+        seen: False for a missing response, shape (N, M), bool.
     """
 
     values: Tensor
@@ -60,14 +60,14 @@ class Observed(NamedTuple):
 
 
 def observe(responses: np.ndarray, response: Response, subjects: int | None = None) -> Observed:
-    """Convert responses to the form that the model uses.
+    """Convert responses to tensors, in the form that a fit needs.
 
     Beta responses are moved away from 0 and 1, where the density is infinite or zero (Smithson and Verkuilen 2006).
 
     Args:
         responses: shape (N, M), in [0, 1]. NaN is missing.
-        response: response distribution.
-        subjects: number of subjects, which determines the size of this shift. None for N.
+        response: distribution of a response: "bernoulli" or "beta".
+        subjects: number of subjects from which the distance to 0 and 1 is computed. None means N.
     """
     seen = ~np.isnan(responses)
     values = np.where(seen, responses, 0.5)
@@ -78,14 +78,14 @@ def observe(responses: np.ndarray, response: Response, subjects: int | None = No
 
 
 def statistics(values: Tensor, response: Response) -> Tensor:
-    """Return the statistics in which the log-likelihood of a response is linear.
+    """Return the K statistics of each response. The log-likelihood of a response is linear in these statistics.
 
     Args:
         values: responses of any shape, in [0, 1], or in (0, 1) for a Beta response.
-        response: response distribution.
+        response: distribution of a response: "bernoulli" or "beta".
 
     Returns:
-        K statistics, shape (K, *shape of values). The last statistic is 1.
+        Statistics, shape (K, *shape of values). The last statistic is 1.
     """
     kept = (values,) if response == "bernoulli" else (values.log(), (-values).log1p())
     return torch.stack([*kept, torch.ones_like(values)])

@@ -1,4 +1,4 @@
-"""Builds the matrix of responses, subjects by items, from a results table with one row per run and image."""
+"""Builds a matrix of responses, with subjects as rows and items as columns, from a results table."""
 
 import hashlib
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ CHANCE = 0.01  # p-value below which a note reports that missingness depends on 
 
 
 class Responses(NamedTuple):
-    """Matrix of responses, subjects by items.
+    """Matrix of responses of N subjects (what is ranked) to M items (what the subjects are tested on).
 
     Attributes:
         values: responses, shape (N, M). 1 is in favour of the subject, 0 against it. NaN is missing.
@@ -34,9 +34,9 @@ class Responses(NamedTuple):
         items: names of the items, length M.
         images: image of each item, length M.
         notes: notes on missing, omitted and combined results.
-        kind: kind of the subjects.
-        shares: rates of samples in favour of the subject, for randomised models, shape (N, M). `values` then has one
-            random draw for each rate. None without randomised models.
+        kind: kind of the subjects: "models", "attacks", "implementations" or "defences".
+        shares: rates of samples in favour of the subject, shape (N, M), if there are randomised models. `values` then
+            has one random draw for each rate. None if no model is randomised.
     """
 
     values: np.ndarray
@@ -57,41 +57,43 @@ def build_responses(
     unequal: Unequal = "common",
     original: str | None = None,
 ) -> Responses:
-    """Build the responses of subjects to images under attack.
+    """Build the matrix of responses of models, attacks, implementations or defences to images under attack.
 
-    If the subjects are models, a response is 1 if the attack did not fool the model, and 0 if it did or if the model
-    misclassifies the clean image. If the subjects are attacks or implementations, a response is 1 if the attack fooled
-    the model; the response to an image that the model misclassifies when clean is missing. An invalid result counts
-    against the model or library that caused it (columns `invalid_by_model` and `invalid_by_library`). Other invalid
-    results and all results of failed attacks are missing. Notes report the number of missing responses, and whether it
-    depends on the subject.
+    If the subjects are models, a response is 1 if the attack did not fool the model. The response is 0 if the attack
+    fooled the model, or if the model misclassifies the clean image. If the subjects are attacks or implementations, a
+    response is 1 if the attack fooled the model. If the model misclassifies the clean image, the response is missing.
+    An invalid result counts against the model or library that caused it (columns `invalid_by_model` and
+    `invalid_by_library`). Other invalid results and all results of failed attacks are missing. Notes report the number
+    of missing responses, and whether the number depends on the subject.
 
     An attack that ran in several libraries counts once, by the strongest implementation on each image, as in a worst
     case. Weak or broken implementations therefore have no effect, and the result does not depend on the order of the
     libraries.
 
-    For a randomised model, the column `draws_fooled` has the rate of samples that are fooled (NaN for other models).
-    These rates are the `shares` of the responses. `values` has one random draw for each rate. The draw does not depend
-    on the other ranked results. If there are several attempts at an image, the attempt with the highest fooled rate
-    counts.
+    For a randomised model, the column `draws_fooled` has the rate of fooled samples (NaN for other models). These rates
+    are the `shares` of the responses. `values` has one random draw for each rate, which does not depend on the other
+    ranked results. If there are several attempts at an image, the attempt with the highest fooled rate counts.
 
     A worst case of several attacks (`worst-case(A,B)`) is omitted unless there are only worst cases.
 
     Args:
-        results: table with `result_rows.COLUMNS`. Columns such as `norm`, `epsilon`, `parameters` and `data` are needed
-            if they distinguish items. `invalid_by_model` and `invalid_by_library` are the causes of an invalid
+        results: table with `result_rows.COLUMNS`. Further columns are optional. `norm`, `epsilon`, `parameters` and
+            `data` distinguish items. `invalid_by_model` and `invalid_by_library` tell who caused an invalid
             (`violated`) result. `library` and `knowledge` are used in notes. `minimum_norm` marks minimum-norm attacks.
         subjects: kind of subjects to rank. Items are image x attack for "models", image x attack x original model for
             "defences", and image x model for "attacks" and "implementations". Models named "ORIGINAL+DEFENCE" are
-            defended models. Their originals are ranked as the defence "none".
-        budget: largest distance that counts as fooled (column `distance`). None for any distance. A success of a
-            fixed-budget attack at a larger radius is missing, because it is inconclusive. The distance for a randomised
-            model is known only if at least half of its samples are fooled. The results must be in one norm.
-        per: unit that counts once: an "attack", or every "implementation" (for "attacks", every library).
-        unequal: treatment of attempts that some subjects lack. "common" omits them, as in CANARY. "keep" keeps them,
-            with missing responses of those subjects. This is valid only if the choice of attempts does not depend on
-            their outcomes.
-        original: undefended model of all other models, for "defences" without names "ORIGINAL+DEFENCE".
+            defended models. The undefended models are ranked as the defence "none".
+        budget: largest distance that counts as fooled (column `distance`). None means any distance. If a fixed-budget
+            attack with a larger radius exceeds this distance, the response is missing, because a success may exist
+            within the distance. The distance for a randomised model is known only if at least half of its samples are
+            fooled. The results must be in one norm.
+        per: unit that counts once: "attack", or "implementation" to count every implementation of an attack. To rank
+            "attacks", "implementation" counts every library.
+        unequal: treatment of attempts that some subjects lack. "common" omits these attempts, as in CANARY. "keep"
+            keeps these attempts, and the responses of subjects without the attempt are missing. Scores are then
+            unbiased only if the choice of attempts does not depend on their outcomes.
+        original: name of the undefended model if all other models are its defended versions. Needed to rank "defences"
+            if the models are not named "ORIGINAL+DEFENCE".
 
     Returns:
         The responses, with subjects and items in the order of the results. Items without any response are omitted.
@@ -104,17 +106,17 @@ def build_responses(
 
 
 def subjects_of(results: pd.DataFrame, subjects: Subjects) -> pd.Series:
-    """Return the subject of each row that `build_responses` would use.
+    """Return the subject to which `build_responses` assigns each row of a results table.
 
     Args:
-        results: as for `build_responses`, with a unique index.
-        subjects: see `build_responses`.
+        results: table with the columns that `build_responses` needs, and a unique index.
+        subjects: kind of subjects (see `build_responses`).
 
     Returns:
-        Names of subjects, indexed by the rows that are used.
+        Names of subjects. The index has only the rows of `results` that `build_responses` uses.
 
     Raises:
-        ValueError: If `build_responses` raises it.
+        ValueError: If columns are missing, or if no results can be compared.
     """
     return _rows_that_count(results, Choices(subjects))[0].labels["subject"]
 
@@ -128,28 +130,29 @@ def build_against(
     unequal: Unequal = "common",
     original: str | None = None,
 ) -> tuple[Responses, ...]:
-    """Build a matrix of responses for each new subject: the baseline's subjects and, last, the new subject.
+    """Build one matrix of responses per new subject: the baseline's subjects and, in the last row, the new subject.
 
-    Results that the new subject lacks are missing responses. If the new subject has a response to an item, only
-    attempts that were made on both the baseline and the new subject count for this item. Otherwise, for example, one
-    library would be compared with the strongest of three, which favours the new subject. On all other items, all
+    Items without a result of the new subject are missing responses. If the new subject has a result for an item, only
+    attempts that were made on both the baseline and the new subject count for this item. Otherwise a new model attacked
+    by one library would be compared with models attacked by three, which favours the new model. On all other items, all
     results of the baseline count.
 
     Args:
-        results: as for `build_responses`, with a column `new` that marks rows of new results.
-        subjects: see `build_responses`.
-        budget: see `build_responses`.
-        per: see `build_responses`.
-        unequal: see `build_responses`. It applies to the subjects of the baseline.
-        original: see `build_responses`.
+        results: table with the columns that `build_responses` needs, and a column `new` that is True for new results.
+        subjects: kind of subjects (see `build_responses`).
+        budget: largest distance that counts as fooled (see `build_responses`). None means any distance.
+        per: unit that counts once: "attack" or "implementation" (see `build_responses`).
+        unequal: treatment of attempts that some subjects of the baseline lack: "common" or "keep" (see
+            `build_responses`).
+        original: name of the undefended model if all other models are its defended versions (see `build_responses`).
 
     Returns:
-        One record for each new subject. A subject that is also in the baseline is not new. Its new rows are omitted,
-        with a note.
+        A matrix for each new subject. A subject that is also in the baseline is not new. Its rows among the new results
+        are omitted, with a note.
 
     Raises:
-        ValueError: If `build_responses` raises it, if no subject is new, or if a new subject has no attempt in common
-            with the baseline.
+        ValueError: If columns are missing, if no subject is new, or if a new subject has no attempt in common with the
+            baseline.
     """
     choices = Choices(subjects, budget, per, unequal, original)
     rows = read_rows(results, choices)
@@ -173,15 +176,15 @@ def build_against(
 
 
 def choose_results(results: pd.DataFrame, norm: str | None = None, knowledge: str | None = None) -> pd.DataFrame:
-    """Select the results in one norm, of attacks with one kind of attacker knowledge, or both.
+    """Select the rows of a results table by norm and by attacker knowledge.
 
     Args:
-        results: table with the columns `norm` and `knowledge`, if they are used.
-        norm: norm of the attacks. None for any.
-        knowledge: attacker knowledge, a key of `KNOWLEDGE`. None for any.
+        results: results table. The columns `norm` and `knowledge` are needed only to select by them.
+        norm: norm of the attacks. None means any norm.
+        knowledge: attacker knowledge, a key of `KNOWLEDGE`. None means any knowledge.
 
     Raises:
-        ValueError: If the norm or the knowledge is unknown, or no result has it.
+        ValueError: If no result has the norm or the knowledge, or if the knowledge is unknown.
     """
     if knowledge is not None and knowledge not in KNOWLEDGE:
         raise ValueError(f"expected knowledge {', '.join(KNOWLEDGE)}, got {knowledge!r}")
@@ -198,13 +201,13 @@ def choose_results(results: pd.DataFrame, norm: str | None = None, knowledge: st
 
 
 def complete_items(responses: Responses) -> Responses:
-    """Keep the items with responses of all subjects, because means over different items are not comparable.
+    """Select the items with responses of all subjects, because means over different items are not comparable.
 
     Args:
-        responses: responses of any subjects.
+        responses: responses of models, attacks, implementations or defences.
 
     Returns:
-        The responses to these items, with a note on the number of items.
+        The responses to the selected items. If items were removed, a note gives the number of remaining items.
 
     Raises:
         ValueError: If no item has responses of all subjects.
@@ -220,14 +223,24 @@ def complete_items(responses: Responses) -> Responses:
 
 
 def select_items(responses: Responses, kept: np.ndarray) -> Responses:
-    """Select items by index or bool mask, shape (M,)."""
+    """Return the responses to some of the items.
+
+    Args:
+        responses: responses to M items.
+        kept: indices of the items, or a bool mask of shape (M,).
+    """
     items, images = (tuple(np.array(part, dtype=object)[kept]) for part in (responses.items, responses.images))
     shares = None if responses.shares is None else responses.shares[:, kept]
     return responses._replace(values=responses.values[:, kept], items=items, images=images, shares=shares)
 
 
 def of_subjects(responses: Responses, kept: Sequence[int] | np.ndarray) -> Responses:
-    """Select subjects by index, and the items with a response of at least one selected subject."""
+    """Return the responses of some of the subjects, without items to which none of these subjects has a response.
+
+    Args:
+        responses: responses of N subjects.
+        kept: indices of the subjects.
+    """
     some = _in_rows(responses, kept)
     return select_items(some, np.flatnonzero(~np.isnan(some.values).all(0)))
 
@@ -239,7 +252,7 @@ def _in_rows(responses: Responses, places: Sequence[int] | np.ndarray) -> Respon
 
 
 def check_rankable(responses: Responses) -> None:
-    """Raise ValueError if there are fewer than two subjects. The message names the call that shows their numbers."""
+    """Raise ValueError if there are fewer than two subjects. The message names a table that shows a single subject."""
     if len(responses.subjects) > 1:
         return
     kind = responses.kind.removesuffix("s")
@@ -252,7 +265,7 @@ def check_rankable(responses: Responses) -> None:
 
 
 def _rows_that_count(results: pd.DataFrame, choices: Choices) -> tuple[ResultRows, list[str]]:
-    """Return the rows that can be compared, and notes on omitted rows."""
+    """Return the rows of a results table that can be compared, and notes on omitted rows."""
     rows = read_rows(results, choices)
     if choices.unequal == "keep":
         return rows, _note_uneven(rows.labels)
@@ -261,10 +274,10 @@ def _rows_that_count(results: pd.DataFrame, choices: Choices) -> tuple[ResultRow
 
 
 def _build(rows: ResultRows, left_out: list[str], choices: Choices) -> Responses:
-    """Build the matrix of comparable rows with its notes. If an item has several attempts, the strongest counts."""
+    """Build the matrix of responses from comparable rows. If an item has several attempts, the strongest counts."""
     seen = ~rows.missing & rows.value.notna()
     if not seen.any():
-        raise ValueError("expected results of attacked images, got none")
+        raise ValueError("all responses are missing: the table has no valid result of an attacked image")
     answered = rows.labels[seen]
     place, names = pd.factorize(answered["subject"])
     item, items = pd.factorize(answered["item"])
@@ -287,7 +300,7 @@ def _build(rows: ResultRows, left_out: list[str], choices: Choices) -> Responses
 
 
 def _drawn(matrix: Responses) -> Responses:
-    """Draw a response for each rate. If all rates are 0 or 1, the matrix is unchanged."""
+    """Replace each rate by a random draw, and store the rates in `shares`. If all rates are 0 or 1, nothing changes."""
     between = (matrix.values > 0) & (matrix.values < 1)
     if not between.any():
         return matrix
@@ -301,7 +314,7 @@ def _drawn(matrix: Responses) -> Responses:
 
 
 def _common(labels: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
-    """Return whether each row belongs to an attempt made on all subjects, (rows,) bool, and notes on omissions."""
+    """Return a bool mask of the rows whose attempt was made on all subjects, and notes on omitted rows."""
     place, names = pd.factorize(labels["subject"])
     attempt, attempts = pd.factorize(labels["attempt"])
     ran: Any = np.zeros((len(names), len(attempts)), bool)
@@ -334,7 +347,7 @@ def _common(labels: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
 
 
 def _shared(labels: Any, is_new: np.ndarray, name: str, choices: Choices) -> tuple[np.ndarray, list[str]]:
-    """Return whether each row of the baseline and a new subject is comparable, (rows,) bool, and notes on omissions."""
+    """Return a bool mask of the rows that count for the baseline and one new subject, and notes on omitted rows."""
     of_name = is_new & (labels["subject"] == name).to_numpy()
     attempt, attempts = pd.factorize(labels["attempt"])
     kept = ~is_new
@@ -381,7 +394,7 @@ def _note_uneven(labels: Any) -> list[str]:
 
 
 def _note_selective(labels: Any, missing: Any) -> list[str]:
-    """Return a note if the rate of missing responses differs significantly between subjects."""
+    """Return a note on missing responses if their rate differs significantly between subjects. Otherwise empty."""
     if not missing.any():
         return []
     everyone = labels.groupby("attempt", sort=False, observed=True)["subject"].nunique() == labels["subject"].nunique()

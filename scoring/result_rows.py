@@ -1,4 +1,4 @@
-"""Converts rows of a results table to responses: subject, item and outcome."""
+"""Interprets the rows of a results table: subject, item and response of each row."""
 
 import json
 from collections.abc import Sequence
@@ -33,20 +33,23 @@ class Choices(NamedTuple):
 
     @property
     def of_models(self) -> bool:
-        """Whether the subjects are attacked (models, defences). False if they attack."""
+        """Whether the subjects are attacked (models, defences). False if the subjects are attacks."""
         return is_of_models(self.subjects)
 
 
 class ResultRows(NamedTuple):
-    """Rows of a results table with their interpretation. All fields except notes have one entry per row.
+    """Rows of a results table with their interpretation. All fields except `notes` have one entry per row.
 
     Attributes:
         rows: rows of the results table.
-        labels: categorical columns `subject`, `image`, `item`, `attempt` (at the item) and `group` (of attempts).
-        value: response of each row, 1 in favour of the subject. For randomised models, a rate over samples.
+        labels: categorical columns. `subject` and `item` are the row and column of the response matrix, and `image` is
+            the image of the item. `attempt` names the run on the image, of which an item may have several. `group` is
+            the name of similar attempts in notes.
+        value: response of each row, 1 in favour of the subject. For randomised models, the rate of samples in favour of
+            the subject.
         missing: whether the response is unknown, bool.
-        larger: whether the response is unknown because the attack ran at a radius above the budget and its example is
-            outside the budget, bool.
+        larger: whether the response is unknown because a fixed-budget attack fooled the model only at a distance above
+            the budget, bool.
         notes: notes about the rows.
     """
 
@@ -58,16 +61,24 @@ class ResultRows(NamedTuple):
     notes: list[str]
 
     def only(self, kept: np.ndarray) -> "ResultRows":
-        """Select rows by index or bool mask."""
+        """Return the selected rows.
+
+        Args:
+            kept: indices of the rows, or a bool mask.
+        """
         rows, labels, value, missing, larger = (each[kept] for each in self[:-1])
         return ResultRows(rows, labels, value, missing, larger, self.notes)
 
 
 def read_rows(results: Any, choices: Choices) -> ResultRows:
-    """Check and interpret a results table.
+    """Check a results table, and interpret each row.
+
+    Args:
+        results: table with `COLUMNS` (see `build_responses`).
+        choices: subjects to rank, and which responses count.
 
     Raises:
-        ValueError: If columns are missing or a choice is invalid (see `build_responses`).
+        ValueError: If columns are missing or a choice is invalid.
     """
     _check(results, choices)
     rows, notes = _without_worst_cases(results)
@@ -78,12 +89,12 @@ def read_rows(results: Any, choices: Choices) -> ResultRows:
 
 
 def is_of_models(subjects: str) -> bool:
-    """Return whether subjects of this kind are attacked ("models", "defences"). False if they attack."""
+    """Return whether subjects of this kind are attacked (models, defences). False if the subjects are attacks."""
     return subjects in ("models", "defences")
 
 
 def abbreviate_list(names: Sequence[str]) -> str:
-    """Join the first few names, and add the number of further names."""
+    """Join the first `NAMED` names with commas, and add the number of further names."""
     rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + rest
 
@@ -105,34 +116,43 @@ def _check(results: Any, choices: Choices) -> None:
 
 
 def _check_budget(results: Any, budget: Any) -> None:
-    """Raise ValueError if a budget is used for several norms, or for examples judged on a different model."""
+    """Raise ValueError if a budget is invalid for the results.
+
+    A budget needs distances in one norm, of examples that were made on the evaluated models.
+    """
     if "made_on" in results and (results["made_on"] == "original").any():
-        kind = "responses to examples of the original"
+        kind = "examples that were made on the undefended model"
         raise ValueError(
-            f"a budget cannot be used with {kind}, because their distances are those that fool the original; got "
+            f"a budget cannot be used with {kind}, because only distances for the undefended model are known; got "
             f"{budget}"
         )
     if isinstance(budget, bool) or not isinstance(budget, (int, float, np.number)) or not 0 < budget < np.inf:
         raise ValueError(f"expected a budget as a positive number, got {budget!r}")
     if "distance" not in results:
-        raise ValueError("a budget needs a column distance")
+        raise ValueError("the results table has no column distance, which a budget needs")
     norms = sorted(set(results["norm"])) if "norm" in results else []
     if len(norms) > 1:
         raise ValueError(f"a budget needs results in one norm, got {', '.join(norms)}; choose one")
 
 
 def _without_worst_cases(results: Any) -> tuple[Any, list[str]]:
-    """Omit worst cases, which repeat the results of their attacks, unless there are only worst cases."""
+    """Omit worst cases, because they repeat the results of their attacks.
+
+    If there are only worst cases, all rows stay.
+    """
     names = [name for name in results["attack"].unique() if str(name).startswith("worst-case(")]
     together = results["attack"].isin(names).to_numpy(bool)
     if not together.any() or together.all():
         return results, []
-    why = "several attacks, each on the images that the previous attacks did not fool, not a single attack"
+    why = "each attack of a worst case ran only on the images that the earlier attacks did not fool"
     return results[~together], [f"omitted: {abbreviate_list(names)}: {why}"]
 
 
 def _add_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
-    """Return the rows of defended models and originals, with the columns `original` and `defence`, and notes."""
+    """Add the columns `original` and `defence`, and omit undefended models without a defended model.
+
+    Also return notes.
+    """
     names = list(map(str, rows["model"].unique()))
     if original is None:
         pairs = {name: _split_defended(name, names) for name in names}
@@ -164,9 +184,9 @@ def _add_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
 
 
 def _split_defended(name: str, names: Sequence[str]) -> tuple[str, str]:
-    """Split a name into original and defence.
+    """Split the name of a defended model into the names of the undefended model and the defence.
 
-    A defence from a file is recognised even if the original is not in `names`.
+    A defence from a file is recognised even if the undefended model is not in `names`.
     """
     base = original_of(name, names)
     if base is not None:
@@ -176,9 +196,9 @@ def _split_defended(name: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def _decide(rows: Any, choices: Choices) -> tuple[Any, Any, Any]:
-    """Return the response of each row, whether it is missing, and whether the reason is a larger radius.
+    """Return three columns: the response, whether the response is missing, and whether the reason is a larger radius.
 
-    This package interprets records only here. The rule is consistent with `engine/store/image_results.py`.
+    The rule is consistent with `engine/store/image_results.py`.
     """
     attacked, success = rows["attacked"].astype(bool), rows["success"].astype(bool)
     fooled, larger = success.astype(float), pd.Series(data=False, index=rows.index)
@@ -199,7 +219,7 @@ def _decide(rows: Any, choices: Choices) -> tuple[Any, Any, Any]:
 
 
 def _is_undecided(rows: Any, choices: Choices) -> Any:
-    """Return whether each row has an invalid result that the subject (a model or a library) did not cause."""
+    """Return whether each row has an invalid result that was not caused by the ranked model or library."""
     violated = rows["violated"].astype(bool)
     blamed = "invalid_by_model" if choices.of_models else "invalid_by_library"
     return violated & ~rows[blamed].astype(bool) if blamed in rows else violated
@@ -225,7 +245,7 @@ def _label_rows(rows: Any, choices: Choices) -> Any:
 
 
 def _label_kinds(rows: Any, subjects: str, per: str) -> Any:
-    """Return for each kind of row `subject`, the `other` side of an item, `attempt` and its `group`."""
+    """Return the columns `subject`, `other` (item without the image), `attempt` and `group` for each kind of row."""
     finer = [name for name in ("pixels", "target") if name in rows and rows[name].nunique() > 1]
     if is_of_models(subjects):
         base = ("original",) if subjects == "defences" else ()
@@ -246,13 +266,19 @@ def _label_kinds(rows: Any, subjects: str, per: str) -> Any:
 
 
 def _categories(places: np.ndarray, texts: np.ndarray) -> pd.Categorical:
-    """Return the text at each index as a categorical. Equal texts become one category."""
+    """Return the text of each row as a categorical, from the index of each row's text.
+
+    Equal texts become one category.
+    """
     code, different = pd.factorize(texts)
     return pd.Categorical.from_codes(code[places], different)
 
 
 def _kinds_of_rows(rows: Any, columns: Sequence[str]) -> tuple[np.ndarray, Any]:
-    """Return the index of each row's kind, by the existing `columns`, and the first row of each kind."""
+    """Return the index of each row's kind, and the first row of each kind.
+
+    Rows of the same kind agree in all those `columns` that exist.
+    """
     known = [column for column in columns if column in rows]
     kind = rows.groupby(known, sort=False, dropna=False, observed=True).ngroup().to_numpy()
     first = rows.iloc[np.unique(kind, return_index=True)[1]]
@@ -261,9 +287,9 @@ def _kinds_of_rows(rows: Any, columns: Sequence[str]) -> tuple[np.ndarray, Any]:
 
 
 def _differing_parameters(rows: Any, name: Any) -> Any:
-    """Return parameters that differ between runs of one implementation under one name, such as "steps=10", or "".
+    """Return for each row the parameters that differ between runs with the same name, such as "steps=10", or "".
 
-    Parameters are compared within one implementation only, because libraries have different parameters for one attack.
+    Only runs of the same implementation are compared, because libraries have different parameters for the same attack.
     """
     if "parameters" not in rows:
         return pd.Series("", index=rows.index)
@@ -296,7 +322,7 @@ def _with(name: Any, detail: Any) -> Any:
 
 
 def _threat_texts(rows: Any) -> Any:
-    """Return norm, radius and goal of each row: "linf 0.03137", "l2", "linf 0.03137 targeted"."""
+    """Return norm, radius and goal of each row, such as "linf 0.03137", "l2" or "linf 0.03137 targeted"."""
     spellings = {
         "norm": str,
         "epsilon": lambda radius: "" if pd.isna(radius) else f" {radius:.4g}",
@@ -312,7 +338,12 @@ def _join(rows: Any, columns: Sequence[str]) -> Any:
 
 
 def notes_on_rows(rows: Any, choices: Choices) -> list[str]:
-    """Return notes on missing responses, repeated attempts and combined results, for the rows that count."""
+    """Return notes on the rows that count: missing responses, repeated attempts, and results that are ranked together.
+
+    Args:
+        rows: rows of the results table.
+        choices: subjects to rank, and which responses count.
+    """
     missing, (subjects, _, per, *_), of_models = int(_is_undecided(rows, choices).sum()), choices, choices.of_models
     blamed = int(rows["violated"].astype(bool).sum()) - missing
     notes = [f"{missing} of {len(rows)} responses are missing, because their results are invalid"] if missing else []
@@ -344,7 +375,7 @@ def notes_on_rows(rows: Any, choices: Choices) -> list[str]:
 
 
 def _notes_on_libraries(rows: Any, subjects: str, per: str) -> list[str]:
-    """Return notes on attacks that several libraries ran: whether each library counts, or only the strongest."""
+    """Return notes on attacks that several libraries ran: each library counts, or only the strongest library."""
     libraries = rows.groupby("attack", sort=False, observed=True)["library"].unique()
     several = [f"{attack} ({', '.join(sorted(names))})" for attack, names in libraries.items() if len(names) > 1]
     if not several:

@@ -20,20 +20,21 @@ _ROUNDING = 1e-9
 
 
 def tell_apart(deviations: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return which pairs of subjects differ significantly, corrected for multiple comparisons.
+    """Return which pairs of subjects differ significantly, corrected for the number of pairs.
 
-    If all subjects are equal, at least 95 % of rankings have no significant pair. The method is step-down max-T
-    (Westfall and Young 1993; Romano and Wolf 2005). A pair differs if its deviations exceed the 95 % quantile of the
-    largest deviation over all pairs, computed from joint draws centred on their means. This is repeated for the
-    remaining pairs until no further pair differs. The threshold is at least the 97.5 % quantile of the normal
-    distribution, which applies to a single pair.
+    The method is step-down max-T (Westfall and Young 1993; Romano and Wolf 2005). If all subjects are equal, at least
+    95 % of rankings have no significant pair. The draws are centred on their means, and the largest deviation over all
+    pairs is computed in each draw. A pair differs if its deviations exceed the 95 % quantile of these largest
+    deviations. The test is repeated for the remaining pairs until no further pair differs. The threshold is at least
+    that for a single pair, the 97.5 % quantile of the normal distribution.
 
     Args:
-        deviations: number of standard deviations between subjects, from `pair_deviations`, shape (N, N).
+        deviations: number of standard deviations by which subject i exceeds subject j, from `pair_deviations`, shape
+            (N, N).
         draws: joint draws of the scores, shape (D, N). NaN is unknown.
 
     Returns:
-        Whether each pair differs, shape (N, N), bool, and the last threshold, which the remaining pairs do not exceed.
+        Whether each pair differs, shape (N, N), bool, and the last threshold, which no remaining pair exceeds.
     """
     single, apart = float(norm.ppf((1 + LEVEL) / 2)), np.zeros(deviations.shape, bool)
     centred, scale = _centred(draws)
@@ -54,13 +55,13 @@ def tell_apart(deviations: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, f
 def pair_deviations(draws: np.ndarray, beats: np.ndarray, p_values: np.ndarray | None = None) -> np.ndarray:
     """Return the number of standard deviations by which subject i exceeds subject j, shape (N, N).
 
-    It is 0 if i is not higher. The result is the smallest of several estimates.
+    The number is 0 if subject i does not exceed subject j. The result is the smallest of several estimates.
 
     Args:
         draws: draws of the scores, shape (D, N). NaN is unknown.
-        beats: P(i ranks above j), shape (N, N). Near 1, this rate is imprecise because the number of draws is finite,
-            so the mean difference is also used.
-        p_values: see `make_ranking`.
+        beats: probability that subject i ranks above subject j, shape (N, N). Probabilities near 1 are imprecise,
+            because the number of draws is finite. The difference of the means is therefore used, too.
+        p_values: p-values of a paired test over images, shape (N, N). None means no such test.
     """
     known = ~np.isnan(draws)
     mean = np.where(known, draws, 0.0).sum(0) / np.maximum(known.sum(0), 1)
@@ -71,7 +72,10 @@ def pair_deviations(draws: np.ndarray, beats: np.ndarray, p_values: np.ndarray |
 
 
 def _centred(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return centred draws (0 if unknown) and the reciprocal deviation of each pair's difference (0 if constant)."""
+    """Return centred draws, and the reciprocal standard deviation of the difference of each pair.
+
+    A centred draw is 0 if the score is unknown. The reciprocal is 0 if the difference is constant.
+    """
     known = ~np.isnan(draws)
     filled = np.where(known, draws, 0.0)
     centred = np.where(known, filled - filled.sum(0) / np.maximum(known.sum(0), 1), 0.0)
@@ -85,15 +89,15 @@ def _centred(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def tie_groups(score: np.ndarray, apart: np.ndarray) -> tuple[str, ...]:
     """Return the tie group letters of each subject. Two subjects that share a letter do not differ significantly.
 
-    Two subjects share a letter if and only if no two subjects differ in the set that contains them and all subjects
-    with scores in between.
+    Two subjects share a letter if and only if these two and all subjects with scores in between do not differ
+    significantly from each other.
 
     Args:
         score: score of each subject, shape (N,).
-        apart: whether each pair differs, from `tell_apart`, shape (N, N).
+        apart: whether each pair differs significantly, from `tell_apart`, shape (N, N).
 
     Returns:
-        Letters of each subject, the letter of the best group first.
+        Letters of each subject. The letter "a" belongs to the best group.
     """
     order = np.argsort(-score, kind="stable")
     apart = apart[np.ix_(order, order)]
@@ -112,21 +116,21 @@ def tie_groups(score: np.ndarray, apart: np.ndarray) -> tuple[str, ...]:
 
 
 def paired_p_values(parts: np.ndarray, clusters: Sequence[str]) -> np.ndarray:
-    """Return the two-sided p-value of each pair of subjects, by a sign-flip test over images.
+    """Return the p-value of the difference of each pair of subjects, by a two-sided sign-flip test over images.
 
-    The null hypothesis is that each image favours either subject with equal probability. The test flips the sign of
-    each image's difference. If images have one item and responses are 0 or 1, it is McNemar's exact test. The test is
-    exact if few images differ, or if all differences are multiples of a common unit. Otherwise, it uses a normal
-    distribution with the same variance.
+    The null hypothesis is that each image favours either subject with equal probability. The test flips the sign of the
+    difference on each image. If images have one item and responses are 0 or 1, the test equals McNemar's exact test.
+    The test is exact if few images differ, or if all differences are multiples of a common unit. Otherwise, the test
+    uses a normal distribution with the same variance.
 
     Args:
         parts: contribution of each item to the score of each subject, shape (N, M): responses, or rates of comparisons
-            won. The score is their mean. NaN is missing. An item counts for the pairs in which both subjects have a
-            value.
-        clusters: image of each item, length M. The differences of an image's items are flipped together.
+            won. The score is the mean over items. NaN is missing. A pair is compared on the items for which both
+            subjects have a value.
+        clusters: image of each item, length M. The signs of all items of an image are flipped together.
 
     Returns:
-        P-values, shape (N, N), symmetric. 1 if no image differs.
+        P-values, shape (N, N), symmetric. 1 if the two subjects differ on no image.
     """
     place = np.unique(np.asarray(clusters), return_inverse=True)[1]
     images, gaps = place.max() + 1, np.isnan(parts).any()
@@ -142,10 +146,12 @@ def paired_p_values(parts: np.ndarray, clusters: Sequence[str]) -> np.ndarray:
 
 
 def flip_test(differences: np.ndarray) -> float:
-    """Return the two-sided p-value of a sum of differences under random signs (see `paired_p_values`).
+    """Return the two-sided p-value of a sum of differences, if each difference has a random sign.
+
+    The test is described in `paired_p_values`.
 
     Args:
-        differences: difference of each image, shape (n,). Zeros are ignored.
+        differences: difference between two subjects on each image, shape (n,). Zeros are ignored.
     """
     differences = differences[np.abs(differences) > _ROUNDING]
     if not len(differences):
@@ -180,7 +186,7 @@ def _in_units(sizes: np.ndarray) -> np.ndarray | None:
 
 
 def _counted(units: np.ndarray, observed: int) -> float:
-    """Return P(|sum| >= observed) of integers under random signs."""
+    """Return the probability that the absolute sum of integers with random signs is at least `observed`."""
     chances = np.ones(1)  # probabilities of the sum of the positive ones: 0, 1, ...
     for size, count in zip(*np.unique(units, return_counts=True), strict=True):
         of_size = np.zeros(size * count + 1)
@@ -195,10 +201,11 @@ def _normal(sizes: np.ndarray, total: float) -> float:
 
 
 def missing_by_subject(missing: np.ndarray) -> float:
-    """Return the p-value of the differences between the subjects' numbers of missing responses.
+    """Return the p-value of a test of whether the subjects differ in their number of missing responses.
 
-    The test is Cochran's Q (1950) with the images as blocks, and with counts instead of 0 and 1 (Friedman 1937).
-    Dependence between the responses to one image does not matter, because these responses are permuted together.
+    The test is Cochran's Q (1950) with the images as blocks. An image may have more than one missing response, so
+    counts are used instead of 0 and 1 (Friedman 1937). Under the null hypothesis, the counts of an image belong to the
+    subjects in random order. Dependent responses to one image therefore do not invalidate the test.
 
     Args:
         missing: number of missing responses of each subject to each image, shape (N, images).
@@ -216,16 +223,16 @@ def missing_by_subject(missing: np.ndarray) -> float:
 def design_effect(fit: "IRTFit", responses: np.ndarray, clusters: Sequence[str]) -> float:
     """Return the factor by which correlated responses to one image increase the variance of the abilities.
 
-    An item response model assumes independent responses given ability and item. Five attacks on one image are not
-    independent: an image that is unusual for a model is unusual under each attack. The middle matrix of the sandwich
-    estimator (sums of squared scores) is computed twice, with images and with items as clusters (Liang and Zeger 1986).
-    The ratio of the traces is the design effect (Kish 1965). There is one value for all subjects, because separate
-    values would need many images. The posterior, widened by its square root, has the coverage of the sandwich estimator
-    (Mueller 2013).
+    An item response model assumes that responses are independent given ability and item. Responses to five attacks on
+    one image are not independent: an image that is unusual for a model is unusual under each attack. The middle matrix
+    of the sandwich estimator (sums of squared scores) is computed twice, with images and with items as clusters (Liang
+    and Zeger 1986). The ratio of the traces is the design effect (Kish 1965). All subjects have the same design effect,
+    because separate values would need many images. A posterior that is widened by the square root of the design effect
+    has the coverage of the sandwich estimator (Mueller 2013).
 
-    The score of a response y is a (y - p), with p averaged over the posterior of the difficulty. Its means over the
-    subjects of an item and over the items of a subject are subtracted, because the responses determine only differences
-    of abilities.
+    The score of a response y is a (y - p), with p averaged over the posterior of the difficulty. The means of these
+    scores over the subjects of an item and over the items of a subject are subtracted, because the responses determine
+    only differences of abilities.
 
     Args:
         fit: fitted model of the responses, with the curve "difficulty".
@@ -233,7 +240,7 @@ def design_effect(fit: "IRTFit", responses: np.ndarray, clusters: Sequence[str])
         clusters: image of each item, length M.
 
     Returns:
-        The factor, at least 1. It is exactly 1 if no image has two items, and about 1 for independent items.
+        The design effect, at least 1. Exactly 1 if no image has two items, and about 1 for independent items.
     """
     names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
     if not 1 < len(names) < len(cluster):
@@ -248,7 +255,11 @@ def design_effect(fit: "IRTFit", responses: np.ndarray, clusters: Sequence[str])
 
 
 def _scores(fit: "IRTFit", responses: np.ndarray) -> np.ndarray:
-    """Return the likelihood score of each response for differences of abilities, shape (N, M). 0 if missing."""
+    """Return the derivative of the log-likelihood of each response with respect to the ability, shape (N, M).
+
+    The derivative is 0 for a missing response. The means over subjects and over items are subtracted, because only
+    differences of abilities are determined.
+    """
     seen = ~np.isnan(responses)
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
     expected = np.zeros(responses.shape)

@@ -1,12 +1,14 @@
-"""Variational inference for data that are too large to sample.
+"""Variational inference for item response models with too many responses to sample.
 
 First, a variational distribution (the guide, with independent normal distributions) is fitted to the Pyro program on
-random subsamples of its items. Then every item is integrated out, starting from the guide. The result is the joint
-posterior of abilities and priors. Given the abilities, the items are independent. Each item is therefore an integral
-over its few parameters, computed by adaptive Gauss-Hermite quadrature (Naylor and Smith 1982). The program's values at
-the nodes give the gradient and the information of the abilities (Louis 1982). Newton's method finds the mode. The
-inverse information at the mode includes the items' uncertainty. Only the abilities are approximated by a normal
-distribution (Laplace); each ability depends on responses to many items.
+random subsamples of its items. Then the parameters of every item are integrated out, starting from the guide. The
+result is the joint posterior of the abilities and the parameters of the priors.
+
+The items are independent given the abilities. The integral over the few parameters of each item is computed by adaptive
+Gauss-Hermite quadrature (Naylor and Smith 1982). The program's values at the nodes give the gradient and the
+information of the abilities (Louis 1982). Newton's method finds the mode. The inverse information at the mode includes
+the uncertainty of the items. Only the abilities are approximated by a normal distribution (Laplace), which is accurate
+because each ability depends on responses to many items.
 """
 
 import math
@@ -37,11 +39,13 @@ JITTER = 1e-4  # added to variances, so that a quadrature cannot collapse
 
 
 class Guide(NamedTuple):
-    """Independent normal distributions for all sites of the program, in their unconstrained spaces.
+    """Variational distribution: independent normal distributions for all sites of the Pyro program.
+
+    The distributions are in the unconstrained space of each site.
 
     Attributes:
-        mean: mean of each site, shape (N,), (M,) or ().
-        deviation: standard deviation of each site, of the same shape.
+        mean: mean of each site, by name, shape (N,), (M,) or ().
+        deviation: standard deviation of each site, by name, with the shape of the mean.
     """
 
     mean: dict[str, Tensor]
@@ -51,20 +55,21 @@ class Guide(NamedTuple):
 def sample_svi(
     model: ResponseModel, values: Tensor, seen: Tensor, chains: int, draws: int, every: int, seed: int
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], float]:
-    """Draw from the posterior. A guide is fitted by stochastic gradients, then the items are integrated out around it.
+    """Draw from an approximate posterior: fit a guide by stochastic gradients, then integrate out the items.
 
     Args:
         model: model with its priors.
         values: responses from `observe`, shape (N, M).
         seen: False for missing responses, shape (N, M).
-        chains: number of chains, assigned alternately to `RUNS` optimisations with different starts.
+        chains: number of chains. The chains are divided among `RUNS` optimisations with different starting points.
         draws: number of draws per chain.
-        every: thinning interval of the item draws.
+        every: interval at which draws of the item parameters are stored.
         seed: random seed. The same seed gives the same draws. Global random state is not changed.
 
     Returns:
-        Draws of the subjects' sites, shape (chains, draws, ...), thinned draws of the items' sites, shape (chains,
-        stored, M), and the longest last step of an optimisation, in posterior standard deviations.
+        Three values. First, draws of the abilities and the mean log discrimination, by name, shape (chains, draws,
+        ...). Second, stored draws of the item parameters, by name, shape (chains, stored, M). Third, the longest last
+        step of an optimisation, in posterior standard deviations.
     """
     runs = []
     for run in range(RUNS):
@@ -78,7 +83,9 @@ def sample_svi(
 
 
 def fit_guide(model: ResponseModel, values: Tensor, seen: Tensor, seed: int) -> Guide:
-    """Maximise the evidence lower bound by stochastic gradients, `BATCH` items per step (Hoffman et al. 2013).
+    """Fit a guide: maximise the evidence lower bound by stochastic gradients (Hoffman et al. 2013).
+
+    Every step uses `BATCH` items.
 
     Args:
         model: model with its priors.
@@ -121,7 +128,10 @@ def fit_guide(model: ResponseModel, values: Tensor, seen: Tensor, seed: int) -> 
 
 
 def _start(values: Tensor, seen: Tensor) -> dict[str, Tensor]:
-    """Return starting values: log odds of row and column means, perturbed so that no two runs have the same start."""
+    """Return starting values of abilities and difficulties: log odds of the mean responses, with random noise.
+
+    The noise gives every run a different starting point.
+    """
     shown = torch.where(seen, values, 0.0)
     means = {
         "ability": (shown.sum(1) + 0.5) / (seen.sum(1) + 1),
@@ -131,16 +141,16 @@ def _start(values: Tensor, seen: Tensor) -> dict[str, Tensor]:
 
 
 class IntegrationProblem(NamedTuple):
-    """An integration problem: the program's arguments, and which of its sites are integrated out, shared or fixed.
+    """Arguments of the Pyro program, and the role of each of its sites in the integration over the items.
 
     Attributes:
         model: model with its priors.
         values: responses, shape (N, M), single precision.
         seen: False for missing responses, shape (N, M).
-        items: sites of an item, which are integrated out.
-        shared: sites that all items share. The global vector consists of the abilities and these sites, in
+        items: names of the sites of an item, which are integrated out.
+        shared: names of the sites that all items share. The abilities and these sites form the global vector, in
             unconstrained space.
-        held: values of the sites that stay fixed at the guide's estimates.
+        held: values of the sites that stay fixed at the guide's estimates, by name.
     """
 
     model: ResponseModel
@@ -151,17 +161,22 @@ class IntegrationProblem(NamedTuple):
     held: dict[str, Tensor]
 
     def part(self, chosen: slice) -> "IntegrationProblem":
-        """Return the problem restricted to some of the items."""
+        """Return the problem restricted to some of the items.
+
+        Args:
+            chosen: range of the items.
+        """
         return self._replace(values=self.values[:, chosen], seen=self.seen[:, chosen])
 
 
 class Items(NamedTuple):
-    """Normal distribution for each item, in the unconstrained space of its P sites.
+    """Normal distribution of the P parameters of each item, in unconstrained space.
 
     Attributes:
         mean: means, shape (M, P).
         covariance: covariance matrices, shape (M, P, P).
-        slope: derivative of the mean by the global vector of length G, shape (M, P, G).
+        slope: derivative of the mean with respect to the global vector (see `IntegrationProblem`) of length G, shape
+            (M, P, G).
     """
 
     mean: Tensor
@@ -170,13 +185,13 @@ class Items(NamedTuple):
 
 
 class Marginal(NamedTuple):
-    """Posterior of the global vector (see `IntegrationProblem`), and of the items given the global vector.
+    """Posterior of the global vector (see `IntegrationProblem`), and of the item parameters given the global vector.
 
     Attributes:
         mean: posterior mean, shape (G,), double precision.
         covariance: posterior covariance, shape (G, G).
-        items: posterior of the items' sites.
-        names: names of the items' sites.
+        items: posterior of the item parameters.
+        names: names of the item parameters.
         step: length of the last step of Newton's method, in posterior standard deviations.
     """
 
@@ -192,12 +207,12 @@ class Marginal(NamedTuple):
         Args:
             subjects: number N of subjects.
             draws: number of draws of the abilities.
-            every: thinning interval of the item draws.
+            every: interval at which draws of the item parameters are stored.
             seed: random seed of the draws.
 
         Returns:
             Two mappings. The first has "ability", shape (draws, N), and "steepness", the mean log discrimination, shape
-            (draws,). The second has the constrained sites of the items, shape (stored, M).
+            (draws,). The second has the item parameters, shape (stored, M).
         """
         generator = torch.Generator().manual_seed(seed)
         noise = torch.randn(draws, len(self.mean), generator=generator, dtype=torch.double)
@@ -220,19 +235,20 @@ class Marginal(NamedTuple):
 def integrate_items(
     model: ResponseModel, values: Tensor, seen: Tensor, mean: dict[str, Tensor], deviation: dict[str, Tensor]
 ) -> Marginal:
-    """Compute the joint posterior of abilities, priors and items, starting from a guide of independent parts.
+    """Compute the joint posterior of abilities, priors and items, starting from a fitted guide.
 
-    The standard deviation of the abilities is fixed at the guide's value, because its joint mode would be at zero.
+    The standard deviation of the abilities is fixed at the guide's value, because the joint mode would otherwise be at
+    a standard deviation of zero.
 
     Args:
         model: model with its priors.
         values: responses from `observe`, shape (N, M).
         seen: False for missing responses, shape (N, M).
-        mean: mean of the guide for each site of the program, unconstrained.
+        mean: mean of the guide for each site of the program, in unconstrained space.
         deviation: standard deviation of the guide for each site.
 
     Returns:
-        The posterior. Its `step` shows whether Newton's method has converged.
+        The posterior. The field `step` shows whether Newton's method has converged.
     """
     shared = tuple(name for name in SHARED if name in mean and (model.name, name) != ("1pl", "discrimination_spread"))
     held = {name: mean[name].double().exp() for name in mean if name.endswith("_spread") and name not in shared}
@@ -263,7 +279,10 @@ def integrate_items(
 
 
 def _cholesky(information: Tensor) -> Tensor:
-    """Return the Cholesky root of the information, which is made positive definite if necessary, to ensure ascent."""
+    """Return the Cholesky root of an information matrix, which is first made positive definite if necessary.
+
+    Newton's method then always ascends.
+    """
     root, failed = torch.linalg.cholesky_ex(information)
     if not failed:
         return root
@@ -272,7 +291,7 @@ def _cholesky(information: Tensor) -> Tensor:
 
 
 def _sweep(problem: IntegrationProblem, place: Tensor, items: Items) -> tuple[Tensor, Tensor, Items]:
-    """Return gradient and information of the global vector, and the items' posterior given this vector."""
+    """Return gradient and information of the global vector, and the posterior of the items given this vector."""
     nodes, correction = _rule(problem.items)
     gradient, curvature = torch.zeros_like(place), torch.zeros_like(place)
     unknown = place.new_zeros(len(place), len(place))
@@ -296,7 +315,10 @@ def _sweep(problem: IntegrationProblem, place: Tensor, items: Items) -> tuple[Te
 
 
 def _rule(names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    """Return nodes of a standard normal distribution, (K, P), and their log weights minus its log density, (K,)."""
+    """Return a quadrature rule for P parameters: nodes, shape (K, P), and corrections, shape (K,).
+
+    A correction is the log weight of a node minus the log density of a standard normal distribution at the node.
+    """
     rules = [np.polynomial.hermite_e.hermegauss(NODES[name]) for name in names]
     nodes = np.meshgrid(*(line for line, _ in rules), indexing="ij")
     logs = np.meshgrid(*(np.log(weight) + line**2 / 2 for line, weight in rules), indexing="ij")
@@ -305,10 +327,11 @@ def _rule(names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _differentiate(problem: IntegrationProblem, place: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the log density of each item at each node, (K, m), and its first two derivatives, (K, G, m).
+    """Return the log density of each item at each node, and two derivatives with respect to the global vector.
 
-    Every response and every item gets a separate copy of abilities and priors. The derivatives of a sum then contain
-    the derivatives of its parts.
+    The log density has shape (K, m), each derivative (K, G, m). Every response and every item has a separate copy of
+    the abilities and the priors' parameters, so the derivatives of the sum over all items also give the derivatives of
+    each item.
     """
     subjects, items = problem.values.shape
     vector = place.float()[:, None, None]
@@ -325,7 +348,7 @@ def _differentiate(problem: IntegrationProblem, place: Tensor, where: Tensor) ->
 
 
 def _gradient(total: Tensor, sources: tuple[Tensor, ...]) -> list[Tensor]:
-    """Return derivatives that can be differentiated again. Zero for a source that does not affect the total."""
+    """Return derivatives of `total` that can be differentiated again. 0 for a source that does not affect `total`."""
     parts = torch.autograd.grad(total, sources, create_graph=True, allow_unused=True)
     return [torch.zeros_like(source) if each is None else each for each, source in zip(parts, sources, strict=True)]
 
@@ -348,7 +371,7 @@ def _log_prior(node: dict[str, Any], where: Tensor) -> Tensor:
 
 
 def _prior(problem: IntegrationProblem, place: Tensor) -> tuple[Tensor, Tensor]:
-    """Return gradient and information of the global vector from the priors."""
+    """Return the contribution of the priors to gradient and information of the global vector."""
     subjects = len(problem.values)
     one = problem.part(slice(1))._replace(values=problem.values[:, :1].double())
     ignored = {name: place.new_zeros(1) for name in problem.items}

@@ -1,4 +1,4 @@
-"""Entries of `references.bib`, and the items that each entry documents."""
+"""Reads the entries of `references.bib`, and finds the entries to cite for an item such as an attack or a library."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,15 +16,16 @@ _OURS = ("davylamp", "named")  # internal fields, not written to BibTeX
 
 @dataclass(frozen=True, eq=False)
 class BibEntry:
-    r"""A bibliography entry.
+    r"""Entry of the bibliography.
 
     Args:
         kind: BibTeX type, such as "article" or "inproceedings".
-        key: citation key, the argument of `\cite`. It never changes.
+        key: citation key, the argument of `\cite`. The key stays the same in all versions.
         fields: BibTeX fields by name, with LaTeX braces and accents.
-        sources: items that the entry documents, by kind and name: "attack:pgd", "library:foolbox", "model:timm:vit_*"
-            (a pattern).
-        named: name of the entry in `Metric.source`, such as "CANARY (Sun et al. 2023)". Empty if no metric cites it.
+        sources: items for which the entry is cited, by kind and name, such as "attack:pgd" or "library:foolbox". Names
+            may be patterns, such as "model:timm:vit_*".
+        named: name of the entry in `Metric.source`, such as "CANARY (Sun et al. 2023)". Empty if no metric cites the
+            entry.
     """
 
     kind: str
@@ -42,7 +43,7 @@ class BibEntry:
 
 @cache
 def read_entries() -> tuple[BibEntry, ...]:
-    """Return all entries, ordered by key."""
+    """Return all entries of `references.bib`, ordered by citation key."""
     entries = []
     for kind, key, body in _BLOCK.findall(_FILE.read_text(encoding="utf-8")):
         fields = dict(_FIELD.findall(body))
@@ -52,16 +53,21 @@ def read_entries() -> tuple[BibEntry, ...]:
 
 
 def entries_for(kind: str, name: str) -> tuple[BibEntry, ...]:
-    """Return the entries for a kind and name, such as "attack" and "pgd". A model may match a pattern."""
+    """Return the entries to cite for an item.
+
+    Args:
+        kind: kind of item, such as "attack" or "library".
+        name: name of the item in davylamp, such as "pgd". A model may match the pattern of an entry.
+    """
     item = f"{kind}:{name}"
     return tuple(entry for entry in read_entries() if any(fnmatch(item, source) for source in entry.sources))
 
 
 def entries_named(source: str) -> tuple[tuple[BibEntry, ...], tuple[str, ...]]:
-    """Return the entries cited in a metric's source, and the parts of the source without an entry.
+    """Return the entries to cite for the source of a metric, and the parts of the source that have no entry.
 
     Args:
-        source: source of a metric: "CANARY (Sun et al. 2023), 3.1.1; AISafety (Liu et al. 2021), eq 7".
+        source: source of a metric, such as "CANARY (Sun et al. 2023), 3.1.1; AISafety (Liu et al. 2021), eq 7".
     """
     entries, unknown = [], []
     for part in filter(None, (each.strip() for each in source.split(";"))):
@@ -72,7 +78,7 @@ def entries_named(source: str) -> tuple[tuple[BibEntry, ...], tuple[str, ...]]:
 
 
 def software_entry(versions: Sequence[str]) -> BibEntry:
-    """Return the entry for davylamp itself.
+    """Return the entry to cite for davylamp.
 
     Args:
         versions: versions of davylamp that were used.

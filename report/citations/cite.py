@@ -1,4 +1,4 @@
-"""Bibliographies: BibTeX entries for everything that was used, with their uses, and comments on missing entries."""
+"""Bibliographies in BibTeX for everything that an evaluation used. Comments name the uses and the missing entries."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ _ADVICE: Mapping[str, str] = {
 
 @dataclass(frozen=True, repr=False)
 class Bibliography:
-    """BibTeX entries for the contents of results folders, or for names.
+    """BibTeX entries for everything that results folders used, or for names.
 
     Args:
-        entries: entries, davylamp first, each with its uses: "attack pgd", "library foolbox 3.3.4".
+        entries: pairs of an entry and its uses, such as "attack pgd" or "library foolbox 3.3.4". davylamp comes first.
         missing: a message with advice for each use without an entry.
     """
 
@@ -33,14 +33,17 @@ class Bibliography:
 
     @property
     def text(self) -> str:
-        """BibTeX file. The uses are in a comment above each entry. Missing entries are comments at the end."""
+        """Bibliography as a BibTeX file. A comment above each entry names its uses.
+
+        Comments at the end name missing entries.
+        """
         blocks = [f"{_comment('; '.join(uses))}{entry.text}" for entry, uses in self.entries]
         lines = [_comment(f"no entry: {line}") for line in self.missing]
         return "\n".join([*blocks, *(["".join(lines)] if lines else [])])
 
     @property
     def keys(self) -> dict[str, tuple[str, ...]]:
-        """Citation keys by use: "attack pgd" -> ("madry2018towards",)."""
+        """Citation keys by use. For example, "attack pgd" has the keys ("madry2018towards",)."""
         keys: dict[str, tuple[str, ...]] = {}
         for entry, uses in self.entries:
             for use in uses:
@@ -48,7 +51,7 @@ class Bibliography:
         return keys
 
     def write(self, path: str | Path) -> Path:
-        """Write the BibTeX file.
+        """Write the bibliography as a BibTeX file, and return the path.
 
         Raises:
             Unavailable: If the file cannot be written.
@@ -67,10 +70,11 @@ def cite(*what: str | Path) -> Bibliography:
 
     Args:
         *what: results folders, or names of attacks, implementations ("foolbox:pgd"), libraries, metrics, defences,
-            detectors, training methods, data or models. The path of an existing folder is read as a folder.
+            detectors, training methods, data or models. A name that is the path of an existing folder is read as a
+            folder.
 
     Returns:
-        The entries, davylamp first, without duplicates.
+        The bibliography, with davylamp first and without duplicates.
 
     Raises:
         UnknownName: If a name is unknown.
@@ -88,7 +92,7 @@ def cite(*what: str | Path) -> Bibliography:
 
 
 def cite_keys(used: Iterable[CitedItem]) -> tuple[str, ...]:
-    """Return the citation keys of these items, without duplicates."""
+    """Return the citation keys of some items, without duplicates."""
     return tuple(dict.fromkeys(entry.key for each in used for entry in _entries_of(each)[0]))
 
 
@@ -115,7 +119,7 @@ def _entries_of(used: CitedItem) -> tuple[tuple[BibEntry, ...], list[str]]:
     if used.kind == "attack" and not entries:
         library = next((name for name in LIBRARIES if name == used.source.lower()), "")
         if library:
-            return entries_for("library", library), [f"{title}: it has no paper; {used.source} is cited for it"]
+            return entries_for("library", library), [f"{title}: the attack has no paper, so {used.source} is cited"]
     if not entries:
         said = f"its source is {used.source}" if used.source else _ADVICE.get(used.kind, "no source is known")
         return (), [f"{title}: {said}"]
@@ -123,15 +127,15 @@ def _entries_of(used: CitedItem) -> tuple[tuple[BibEntry, ...], list[str]]:
 
 
 def _beside(used: CitedItem, entries: tuple[BibEntry, ...]) -> list[str]:
-    """Return advice for a model without its own entry, if its collection has one."""
+    """Return advice for a model that has no entry of its own, if the model's collection has an entry."""
     collection = f"model:{used.name.partition(':')[0]}:*"
     if used.kind != "model" or len(entries) != 1 or collection not in entries[0].sources:
         return []
-    return [f"{_title(used)}: {entries[0].key} cites the collection; the model's page there names its paper"]
+    return [f"{_title(used)}: {entries[0].key} cites the collection; the page of the model there names its paper"]
 
 
 def _comment(text: str) -> str:
-    """Format a BibTeX comment. "@" is replaced, because BibTeX starts an entry there even after a per cent sign."""
+    """Format a text as a BibTeX comment. "@" is replaced, because BibTeX would read it as the beginning of an entry."""
     return f"% {' '.join(text.split()).replace('@', '(at)')}\n"
 
 

@@ -1,4 +1,4 @@
-"""Items to cite, for a results folder or a name."""
+"""Finds the items to cite: everything that a results folder used, or all items with a given name."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,13 +27,14 @@ _SUFFIX = "-train"
 
 
 class CitedItem(NamedTuple):
-    """One item to cite.
+    """Item to cite, such as an attack, a library or a data set.
 
     Args:
-        kind: "attack", "library", "metric", "data", "model", "defence", "detector", "training", "method", "source".
-        name: name in davylamp.
+        kind: kind of item: "attack", "library", "metric", "data", "model", "defence", "detector", "training", "method"
+            or "source".
+        name: name of the item in davylamp.
         source: description of the source, such as a paper. Empty if unknown.
-        version: version used, for a library.
+        version: version of a library that was used. Empty for other items.
     """
 
     kind: str
@@ -43,7 +44,7 @@ class CitedItem(NamedTuple):
 
 
 def items_used_in(folder: str | Path) -> list[CitedItem]:
-    """Return everything that the runs in a folder used, without duplicates.
+    """Return the items to cite for everything that a results folder used, without duplicates.
 
     Raises:
         Unavailable: If there is no such folder, or it contains no run.
@@ -66,22 +67,22 @@ def libraries_of(states: Iterable[CellState]) -> set[str]:
 
 
 def davylamp_versions(folder: str | Path) -> list[str]:
-    """Return the davylamp versions that wrote the records of a folder."""
+    """Return the versions of davylamp that wrote the records of a results folder."""
     return sorted({str(state.meta["versions"]["davylamp"]) for state in list_cells(folder) if _knows(state)})
 
 
 def used_metric(symbol: str) -> CitedItem:
-    """Return the citable item for a metric symbol, which may have a parameter."""
+    """Return the item to cite for a metric. The symbol of the metric may include a parameter ("FR@10")."""
     base = base_symbol(symbol)
     return CitedItem("metric", base, METRICS[base].source if base in METRICS else "")
 
 
 def used_by_name(name: str) -> list[CitedItem]:
-    """Return all items with a name: "pgd" is both an attack and a training method.
+    """Return all items with a given name. For example, "pgd" is both an attack and a training method.
 
     Args:
-        name: an attack, an implementation ("foolbox:pgd"), a library, a metric, a defence, a detector, a training
-            method, a data set or a model. A prefix selects one kind: "attack:pgd".
+        name: name of an attack, an implementation ("foolbox:pgd"), a library, a metric, a defence, a detector, a
+            training method, a data set or a model. A prefix selects one kind of item ("attack:pgd").
 
     Raises:
         UnknownName: If the name is unknown.
@@ -97,7 +98,10 @@ def used_by_name(name: str) -> list[CitedItem]:
 
 
 def split_model(name: str) -> list[CitedItem]:
-    """Split a model name into citable items: "timm:vit_tiny+jpeg:quality=50" gives a model and a defence."""
+    """Return the items to cite for a model name: the model and its defences.
+
+    For example, "timm:vit_tiny+jpeg:quality=50" gives a model and a defence.
+    """
     base, *parts = name.split("+")
     used = [CitedItem("model", base)]
     for part in parts:
@@ -109,9 +113,9 @@ def split_model(name: str) -> list[CitedItem]:
 
 
 def split_data(name: str) -> list[CitedItem]:
-    """Split a data name into citable items.
+    """Return the items to cite for a data name: the data set and, if there is one, the corruption.
 
-    "torchvision:cifar10-train:FOLDER+fog:3" gives CIFAR-10 and a corruption.
+    For example, "torchvision:cifar10-train:FOLDER+fog:3" gives CIFAR-10 and a corruption.
     """
     base, _, corruption = name.partition("+")
     prefix, _, rest = base.partition(":")
@@ -144,7 +148,7 @@ def _of_cell(state: CellState) -> Iterator[CitedItem]:
 
 
 def _rows_of(state: CellState) -> Sequence[Implementation]:
-    """Return the implementations of a run, or none if its attack is not in this installation's catalogue."""
+    """Return the implementations that a run used. Empty if the attack is not in the catalogue of this installation."""
     try:
         if state.cell.search.sums_up:  # user files are not loaded
             names = [member.attack for member in state.cell.members]
@@ -155,7 +159,7 @@ def _rows_of(state: CellState) -> Sequence[Implementation]:
 
 
 def _beside_cells(store: ResultsStore) -> Iterator[CitedItem]:
-    """Yield further items: detectors, transfer models, corrupted data and sources of imported results."""
+    """Yield the items of records that are not runs, such as detectors, corrupted data and imported results."""
     for _, record in read_records(store, "detections"):
         yield CitedItem("detector", str(record.meta["detector"]["name"]))
     for _, record in read_records(store, "transfer"):
@@ -167,7 +171,7 @@ def _beside_cells(store: ResultsStore) -> Iterator[CitedItem]:
 
 
 def _metrics_of(folder: str | Path) -> list[str]:
-    """Return the metrics that have a value in the folder's table, or none if no run is finished."""
+    """Return the symbols of the metrics that have a value in the folder. Empty if no run is finished."""
     try:
         table = build_table(folder, bootstrap=0)
     except DavylampError:

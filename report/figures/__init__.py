@@ -1,1 +1,1 @@
-"""Figures for papers: PDF and SVG at column width, legible in greyscale."""
+"""Figures for papers in PDF, SVG or PNG, at the width of a column, and legible in greyscale."""

@@ -1,4 +1,4 @@
-"""Style of paper figures (width, embedded fonts, colours), written as reproducible files."""
+"""Style of figures for papers (width, fonts, colours), and writing of reproducible files."""
 
 import io
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ _NARROWEST, _WIDEST = 1.5, 20.0
 
 
 def read_width(text: str) -> float:
-    """Parse a figure width such as "column", "text", "3.25in", "8.5cm" or "246pt" into inches.
+    """Convert a figure width such as "column", "text", "3.25in", "8.5cm" or "246pt" to inches.
 
     Raises:
         InvalidInput: If the text is not a width, or the width is out of range.
@@ -45,14 +45,17 @@ def read_width(text: str) -> float:
     except ValueError:
         inches = float("nan")
     if not _NARROWEST <= inches <= _WIDEST:
-        wanted = f"{', '.join(WIDTHS)} or a length such as 3.25in, 8.5cm, 246pt ({_NARROWEST} to {_WIDEST:.0f} in)"
-        raise InvalidInput(f"expected a width as {wanted}, got {text!r}")
+        wanted = f"{', '.join(WIDTHS)}, or a length from {_NARROWEST} to {_WIDEST:.0f} in such as 3.25in, 8.5cm, 246pt"
+        raise InvalidInput(f"expected a width ({wanted}), got {text!r}")
     return inches
 
 
 @contextmanager
 def drawing(style: str = "sans") -> Iterator[type]:
-    """Yield Matplotlib's `Figure` class, with the paper style active inside the block.
+    """Yield Matplotlib's `Figure` class. The style of figures for papers is active until the block ends.
+
+    Args:
+        style: "sans" or "serif".
 
     Raises:
         MissingLibrary: If Matplotlib is not installed.
@@ -75,11 +78,13 @@ def drawing(style: str = "sans") -> Iterator[type]:
 
 
 def write_figure(figure: Any, path: str | Path) -> Path:
-    """Write a Matplotlib figure as PDF with TrueType fonts, SVG or PNG. Repeated runs give identical bytes.
+    """Write a Matplotlib figure as PDF (with TrueType fonts), SVG or PNG, and return the path.
+
+    The same figure always gives the same bytes.
 
     Args:
-        figure: a Matplotlib figure.
-        path: file whose suffix selects the format.
+        figure: Matplotlib figure.
+        path: path of the file. The suffix selects the format.
 
     Raises:
         InvalidInput: If the suffix is not supported.

@@ -1,4 +1,4 @@
-"""Figures of accuracy against radius and of distance against queries, with a panel for each model."""
+"""Figures of accuracy against radius, and of distance against queries, with a panel for each model and norm."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +18,10 @@ _WIDE = 5.0  # inches from which panels are placed side by side
 
 
 def draw_accuracy(make: type, width: float, curves: Curves) -> Any:
-    """Draw accuracy against the radius.
+    """Draw accuracy curves against the radius.
 
-    Minimum-norm attacks and searches are steps with confidence bands. Attacks at fixed radii are points with intervals.
+    Minimum-norm attacks and searches are drawn as steps with confidence bands. Attacks at fixed radii are drawn as
+    points with intervals.
 
     Args:
         make: Matplotlib's `Figure`.
@@ -50,7 +51,7 @@ def draw_accuracy(make: type, width: float, curves: Curves) -> Any:
 
 
 def draw_passes(make: type, width: float, curves: DistanceCurves) -> Any:
-    """Draw the median distance against the number of passes, with a confidence band if the interval is known.
+    """Draw the median distance against the number of model passes, with a confidence band where the interval is known.
 
     Args:
         make: Matplotlib's `Figure`.
@@ -90,7 +91,7 @@ def draw_passes(make: type, width: float, curves: DistanceCurves) -> Any:
 
 
 def curve_name(labels: Mapping[str, Any]) -> str:
-    """Return the legend entry of a curve."""
+    """Return the name of a curve in the legend: implementation, radius, setting and goal."""
     epsilon = labels["epsilon"]
     radius = "" if math.isnan(epsilon) else format_radius(labels["norm"], epsilon)
     parts = (labels["implementation"], radius, labels["setting"], "targeted" if labels["targeted"] else "")
@@ -105,15 +106,15 @@ def draw_panels(
     names: Sequence[str],
     draw: Callable[[Any, tuple[str, str]], None],
 ) -> Any:
-    """Draw panels with one legend below them.
+    """Draw several panels with a common legend below.
 
     Args:
         make: Matplotlib's `Figure`.
         width: width of the figure, inches.
-        titles: title of each panel, by its key (norm and model).
-        label: label of the vertical axis. "" for none.
+        titles: title of each panel, by key. The key is a pair, such as model and norm.
+        label: label of the vertical axis. "" means no label.
         names: entries of the legend, in order.
-        draw: called with the axes and the key of each panel, to draw it.
+        draw: function that draws a panel, called with the axes and the key of the panel.
     """
     columns = min(len(titles), 3 if width >= _WIDE and len(titles) > 2 else 2 if width >= _WIDE else 1)
     rows = -(-len(titles) // columns)
@@ -137,7 +138,10 @@ def draw_panels(
 
 
 def _shift(curve: Curve, beside: Sequence[Curve]) -> float:
-    """Return the horizontal shift in points that keeps intervals of several curves at one radius apart."""
+    """Return the horizontal shift of a curve's points, in points.
+
+    Without the shift, intervals at the same radius overlap.
+    """
     points = [each for each in beside if each.kind == "points"]
     if curve.kind != "points" or len(points) < 2:
         return 0.0
@@ -173,13 +177,13 @@ def _draw_curve(axes: Any, curve: Curve, place: int, shift: float) -> None:
 
 
 def look_of(place: int) -> dict[str, Any]:
-    """Return colour and line style of the curve at an index of the legend."""
+    """Return colour and line style for the entry of the legend at an index."""
     line = LINES[(place + place // len(COLOURS)) % len(LINES)]
     return {"color": COLOURS[place % len(COLOURS)], "linestyle": line}
 
 
 def _scale_greys(axes: Any, norm: str, curves: Sequence[Curve]) -> None:
-    """Label linf radii as multiples of 1/255, unless the runs' radii are not such multiples."""
+    """Label linf radii as multiples of 1/255. If a radius of a run is not such a multiple, the labels stay decimal."""
     largest = max((float(curve.budgets.max()) for curve in curves), default=0.0)
     runs = [budget for curve in curves if curve.kind == "points" for budget in curve.budgets if budget > 0]
     if not all(format_radius(norm, float(budget)).endswith("/255") for budget in runs):

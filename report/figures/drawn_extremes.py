@@ -12,16 +12,17 @@ _BEST, _WORST = "\N{BLACK STAR}", "\N{WHITE STAR}"
 
 
 def draw_extremes(make: type, width: float, table: Table, *, count: int = 3) -> Any:
-    """Draw a matrix of models (rows) and attacks (numbered columns) that marks the extremes of each row.
+    """Draw a matrix of models and attacks that marks the attacks that fool each model most and least often.
 
-    Filled stars with ranks mark the attacks that fool the model most often, empty stars those that fool it least often.
-    "-" means that the attack was not run on the model. Attacks with equal rates share the better rank, so more than
-    `count` may be marked. If there are few attacks, fewer are marked, so that no attack has both marks.
+    Rows are models, and columns are numbered attacks. Filled stars with ranks mark the attacks that fool the model most
+    often. Empty stars with ranks mark the attacks that fool the model least often. "-" means that the attack was not
+    run on the model. Attacks with equal rates share the better rank, so more than `count` attacks may be marked. If
+    there are few attacks, fewer attacks are marked, so that no attack has both kinds of stars.
 
     Args:
         make: Matplotlib's `Figure`.
         width: width of the figure, inches.
-        table: result of `build_table` by pairs, with MR.
+        table: result of `build_table` by pairs, with the metric MR.
         count: number of attacks to mark at each extreme.
 
     Raises:
@@ -35,7 +36,7 @@ def draw_extremes(make: type, width: float, table: Table, *, count: int = 3) -> 
         model: mark_extremes({a: rates[model, a] for a in attacks if (model, a) in rates}, count) for model in models
     }
     if not any(marks.values()):
-        raise Unsupported("no model was attacked by two attacks")
+        raise Unsupported("the figure needs a model that was attacked by at least two attacks")
     height = _BESIDE + _CELL * (len(models) + len(attacks))
     figure = make(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
@@ -54,9 +55,14 @@ def draw_extremes(make: type, width: float, table: Table, *, count: int = 3) -> 
 
 
 def mark_extremes(rates: dict[str, float], count: int) -> dict[str, str]:
-    """Return the marks of the attacks with the highest and lowest rates on a model.
+    """Return the marks of the attacks with the highest and the lowest fooling rates on a model.
 
-    There are none for fewer than two attacks.
+    Args:
+        rates: fooling rate of each attack, by name.
+        count: number of attacks to mark at each extreme.
+
+    Returns:
+        Mark of each marked attack, by name. A mark is a star and a rank. Empty if there are fewer than two attacks.
     """
     few = min(count, len(rates) // 2)
     best = {name: 1 + sum(other > rate for other in rates.values()) for name, rate in rates.items()}

@@ -24,9 +24,9 @@ def draw_parameters(
     Args:
         make: Matplotlib's `Figure`.
         width: width of the figure, inches.
-        table: result of `build_table` by pairs with these metrics, which also gives the 95 % intervals.
-        symbols: symbol of the metric at each value of its parameter.
-        names: axis labels: name of the parameter, name of the metric.
+        table: result of `build_table` by pairs, with the metrics in `symbols` and their 95 % intervals.
+        symbols: symbol of the metric for each value of the parameter, such as "FR@5" for 5.
+        names: names of the parameter and of the metric, for the axes.
         is_log: whether the axis of the parameter is logarithmic.
 
     Raises:
@@ -55,7 +55,7 @@ def draw_parameters(
 
 
 def _draw_line(axes: Any, row: TableRow, symbols: Mapping[float, str], place: int) -> None:
-    """Draw the defined values of one attack, with their intervals."""
+    """Draw the values of the metric for one attack, with their intervals. Undefined values are omitted."""
     known = {value: row.metrics[symbol] for value, symbol in symbols.items()}
     known = {value: each for value, each in known.items() if not math.isnan(each.value)}
     ends: Sequence[Sequence[float]] = [

@@ -9,10 +9,10 @@ _ROW, _BESIDE = 0.16, 0.6  # inches of a row, and of the axis below
 
 
 def draw_ranking(make: type, width: float, ranking: Any) -> Any:
-    """Draw the subjects, best first, with their tie group letters on the right.
+    """Draw the scores of ranked subjects with 95 % intervals, the best first. Tie group letters are on the right.
 
-    Subjects with a common letter do not differ significantly at 95 %. Subjects that differ significantly from the first
-    one are grey.
+    Subjects with a common letter do not differ significantly at 95 %. Subjects that differ significantly from the best
+    subject are grey.
 
     Args:
         make: Matplotlib's `Figure`.

@@ -1,4 +1,4 @@
-"""Figure of the fooling rate of each attack and library, with intervals."""
+"""Figure of the fooling rate, or another metric, of each attack and library, with intervals."""
 
 import math
 from typing import Any
@@ -15,12 +15,12 @@ _ROW, _BESIDE = 0.155, 0.62  # inches of a row, and of what is above and below
 
 
 def draw_rates(make: type, width: float, table: Table, symbol: str = "MR") -> Any:
-    """Draw a point with its 95 % interval for each row of a table by attacks.
+    """Draw the value of a metric with its 95 % interval for each row of a table.
 
     Args:
         make: Matplotlib's `Figure`.
         width: width of the figure, inches.
-        table: result of `build_table` by attacks, with the metric.
+        table: result of `build_table` by attacks or by pairs, with the metric.
         symbol: symbol of the metric.
 
     Raises:
@@ -55,7 +55,10 @@ def draw_rates(make: type, width: float, table: Table, symbol: str = "MR") -> An
 
 
 def _places(rows: list[TableRow]) -> tuple[list[float], list[float]]:
-    """Return the vertical positions of the rows, with a gap between attacks, and the start of each attack."""
+    """Return the vertical position of each row, and the first position of each attack.
+
+    There is a gap between attacks.
+    """
     places, groups, at = [], [], 0.0
     for number, row in enumerate(rows):
         if number and _attack(row) != _attack(rows[number - 1]):

@@ -1,4 +1,4 @@
-"""Figure of the similarity of classes: matrices and percentile graphs, as in Mopuri et al. 2020, Figures 9 to 12."""
+"""Figure of the similarity between classes: matrix and percentile graph (Mopuri et al. 2020, Figures 9 to 12)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,12 +18,12 @@ _TICKS = (0, 25, 50, 75, 100)
 
 
 def visual_similarity(clean: CleanResult) -> Tensor:
-    """Load a model of a results folder and return the similarity of its classes, shape (K, K).
+    """Load an evaluated model, and return the visual similarity of its K classes, shape (K, K).
 
     Raises:
         DavylampError: If the model cannot be loaded.
-        Unavailable: If it differs from the evaluated one.
-        Unsupported: If it has no linear layer with one output per class.
+        Unavailable: If the loaded model differs from the evaluated model.
+        Unsupported: If the model has no linear layer with one output per class.
     """
     subject = clean.subject
     classifier = ModelSource(subject.model).load("cpu")
@@ -38,12 +38,12 @@ def visual_similarity(clean: CleanResult) -> Tensor:
 
 
 def draw_similarities(make: type, width: float, matrices: Mapping[str, Tensor]) -> Any:
-    """Draw each matrix, and the similarity below which a percentage of the pairs of different classes lies.
+    """Draw similarity matrices, each next to a graph of its percentiles over the pairs of different classes.
 
     Args:
         make: Matplotlib's `Figure`.
-        width: inches.
-        matrices: title -> similarities in [-1, 1], shape (K, K), symmetric; NaN is left out.
+        width: width of the figure, inches.
+        matrices: similarities in [-1, 1], by title, shape (K, K), symmetric. NaN is omitted.
     """
     figure = make(figsize=(width, len(matrices) * (0.5 * width + 0.1)), layout="constrained")
     for row, (title, matrix) in enumerate(matrices.items()):

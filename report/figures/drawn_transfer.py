@@ -1,4 +1,4 @@
-"""Figure of a transfer matrix: rate at which examples that fool their source model fool each target model."""
+"""Figure of transfer between models: rate at which examples that fool their source model fool each target model."""
 
 import math
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ _LIGHT = 0.55  # rate from which the number in a cell is white
 
 
 def draw_transfer(make: type, width: float, table: TransferTable) -> Any:
-    """Draw a matrix for each attack, with source models as rows and numbered target models as columns.
+    """Draw a matrix of transfer rates for each attack. Rows are source models, and numbered columns are target models.
 
     Args:
         make: Matplotlib's `Figure`.
         width: width of the figure, inches.
-        table: result of `build_transfer`.
+        table: table from the result of `build_transfer`.
 
     Raises:
         Unsupported: If no attack has a rate.

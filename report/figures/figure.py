@@ -36,24 +36,26 @@ def figure(  # noqa: PLR0913 - the noun by position, the choices by keyword
     subjects: str = "models",
     metric: str = "MR",
 ) -> Any:
-    """Draw a figure of a results folder, at the width of a paper's column.
+    """Draw a figure of a results folder for a paper.
 
     Args:
         folder: results folder.
-        kind: "accuracy" against the radius, "passes" against the median distance, "rates" of each attack and library,
-            "ranking", "transfer" between models, "fr-at-k" (fooling rate against K), "thresholds" (QI_Wup against its
-            threshold), "extremes" (the attacks that fool each model most and least often), or "similarities" of the
-            classes by the models' last layers, and by WordNet for ImageNet's (first senses).
-        width: "column" (3.25 in), "text" (6.75 in), or a length: "3.25in", "8.5cm", "246pt".
-        style: "sans" or "serif".
-        norm: show this norm only; for accuracy, passes, rates and ranking.
-        models: show these models only; for accuracy, passes, fr-at-k, thresholds, extremes, similarities, and one
-            model for rates.
-        subjects: subjects of the ranking: "models", "attacks", "implementations", "defences".
-        metric: symbol of the metric that "rates" shows, such as "QI_Wup", "QI_Vis" or "ALMS".
+        kind: kind of figure. "accuracy" is accuracy against the radius. "passes" is the median distance against the
+            number of passes. "rates" is the fooling rate of each attack and library. "ranking" is a ranking with
+            intervals. "transfer" is the rate of transfer between models. "fr-at-k" is the fooling rate against K.
+            "thresholds" is QI_Wup against its threshold. "extremes" marks the attacks that fool each model most and
+            least often. "similarities" is the similarity between classes by the last layers of the models and, for
+            ImageNet, by WordNet (first senses).
+        width: "column" (3.25 in), "text" (6.75 in), or a length such as "3.25in", "8.5cm" or "246pt".
+        style: font of the figure: "sans" or "serif".
+        norm: norm to show, for "accuracy", "passes", "rates" and "ranking". None means all norms.
+        models: names of the models to show, for "accuracy", "passes", "fr-at-k", "thresholds", "extremes" and
+            "similarities". For "rates", only a single model can be selected. None means all models.
+        subjects: what "ranking" ranks: "models", "attacks", "implementations" or "defences".
+        metric: symbol of the metric that "rates" shows instead of the fooling rate, such as "QI_Wup" or "ALMS".
 
     Returns:
-        A Matplotlib figure, to be saved with `savefig` or `write_figure`.
+        A Matplotlib figure. Save the figure with `savefig` or `write_figure`.
 
     Raises:
         UnknownName: If there is no such kind, style or model.
@@ -73,19 +75,20 @@ def figure(  # noqa: PLR0913 - the noun by position, the choices by keyword
 def write_figures(
     folder: Folder, kinds: list[str], path: Path, **options: Any
 ) -> tuple[list[Path], dict[str, DavylampError]]:
-    """Write figures of a results folder. One kind is written to `path`, several kinds to NAME-KIND.pdf.
+    """Write figures of a results folder to files.
 
     Args:
         folder: results folder.
-        kinds: names from `KINDS`. Empty for each kind in `USUAL` that the folder has results for.
-        path: file whose suffix selects the format.
-        **options: options of `figure`.
+        kinds: names from `KINDS`. Empty means every kind in `USUAL` for which the folder has results.
+        path: path of the file. The suffix selects the format. If `kinds` is not a single kind, the kind is added to the
+            name: NAME-KIND.pdf.
+        **options: further arguments of `figure`.
 
     Returns:
-        The written files, and for each skipped kind the error that explains why the folder has no results for it.
+        The written files, and the error of each kind that was omitted because the folder has no results for it.
 
     Raises:
-        DavylampError: If `figure` raises it.
+        DavylampError: If a requested figure cannot be drawn.
         Unsupported: If no figure can be drawn.
     """
     written, missing = [], {}
@@ -119,7 +122,7 @@ def _rates(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) 
 
 
 def _shown(folder: Folder, chosen: Mapping[str, Any], metrics: list[str], *, by: Any = "pairs") -> Table:
-    """Build a table of the selected models and norm.
+    """Return a table of metrics for only the selected models and norm.
 
     Raises:
         UnknownName: If there is no such model.

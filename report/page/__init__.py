@@ -1,1 +1,1 @@
-"""The HTML report, written once or served during an evaluation."""
+"""The HTML report of a results folder, written to a file or served over HTTP during an evaluation."""

@@ -1,4 +1,4 @@
-"""Builds the HTML report of a results folder: the sections in order, then the template."""
+"""Builds the HTML report of a results folder: first the sections, then the page from a template."""
 
 import re
 from collections.abc import Callable
@@ -57,7 +57,16 @@ def build_report(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) ->
 
 
 def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> list[Section]:
-    """Build the report's sections in order, without those that have no content."""
+    """Build the sections of a report in order. Sections without content are omitted.
+
+    Args:
+        path: results folder.
+        bootstrap: number of bootstrap replicates for the intervals.
+        seed: random seed of the resampling.
+
+    Raises:
+        Unavailable: If there is no such folder, or it has no finished run.
+    """
     corrupted = write_corruptions(path, bootstrap=bootstrap, seed=seed)
     try:
         folder = read_folder(path)
@@ -110,7 +119,7 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
 
 
 def write_file(text: str, path: str | Path) -> Path:
-    """Save a page atomically, replacing an existing file.
+    """Write a page to a file atomically, and return the path. An existing file is replaced.
 
     Raises:
         Unavailable: If the file cannot be written, or its folder does not exist.
@@ -119,7 +128,7 @@ def write_file(text: str, path: str | Path) -> Path:
 
 
 def build_differences(a: str | Path, b: str | Path) -> str:
-    """Build the comparison of two results folders as one HTML document.
+    """Build a comparison of two results folders as one self-contained HTML document.
 
     Raises:
         Unavailable: If a folder does not exist, or the two folders have no finished run in common.
@@ -128,12 +137,12 @@ def build_differences(a: str | Path, b: str | Path) -> str:
 
 
 def render(title: str, sections: list[Section], *, source: str) -> str:
-    """Render sections as an HTML page. All their content is escaped.
+    """Return sections as an HTML page. All content of the sections is escaped.
 
     Args:
         title: page title.
         sections: sections in order.
-        source: path of the results folder or folders, which is shown on the page.
+        source: path of the results folder, or of both folders, which is shown on the page.
     """
     page = _environment().get_template("template.html")
     return page.render(title=title, sections=sections, source=source, version=__version__)
@@ -162,12 +171,12 @@ def _environment() -> Any:
 
 
 def _keep_together(text: str) -> str:
-    """Put no-break spaces between a number and its per cent sign, and around the equals sign of a p-value."""
+    """Put no-break spaces between a number and its per cent sign, and around the equals sign after "p"."""
     return re.sub(r"\bp = ", "p\u00a0=\u00a0", re.sub(r"(\d) %", "\\1\u00a0%", text))
 
 
 def _or_none(build: Callable[[], Value]) -> Value | None:
-    """Return the built value, or None if this folder does not support it."""
+    """Return the result of `build`, or None if the folder does not support it."""
     try:
         return build()
     except Unsupported:

@@ -1,4 +1,4 @@
-"""HTML page with the evidence on a model."""
+"""HTML page with the evidence about a model's robustness."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,14 @@ _BADGES = {"measured": "pass", "partly measured": "warn", "not measured": "unkno
 
 
 def evidence_page(headline: str, rows: Sequence[Mapping[str, str]], notes: Sequence[str], source: str) -> str:
-    """Return an HTML page with a section per document, and the notes first."""
+    """Return an HTML page of the evidence about a model: notes, and a section for each document.
+
+    Args:
+        headline: number of covered topics, in words.
+        rows: one record per topic.
+        notes: sentences at the top of the page.
+        source: path of the results folder.
+    """
     first = Section("evidence", "Robustness evidence", headline, tuple(Text(note, "note") for note in notes))
     sections: list[Any] = [first]
     for place, document in enumerate(dict.fromkeys(row["document"] for row in rows)):

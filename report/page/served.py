@@ -1,4 +1,4 @@
-"""Serves a folder's report over HTTP, read-only. The report is rebuilt on reload if the folder has changed."""
+"""Serves the report of a results folder over HTTP, read-only. A reload shows newer results."""
 
 import threading
 import time
@@ -28,10 +28,10 @@ HEADERS = {
 
 
 class ServedReport:
-    """HTTP handler for a results folder. The report is at `/`, with unfinished runs at the top.
+    """Answers HTTP requests for the report of a results folder. The report is at `/`, with unfinished runs at the top.
 
     Args:
-        folder: results folder, opened read-only.
+        folder: results folder, which is opened read-only.
 
     Raises:
         Unavailable: If there is no such folder.
@@ -45,7 +45,7 @@ class ServedReport:
         self._next = 0.0
 
     def answer(self, method: str, path: str, *_: object) -> HttpAnswer:
-        """Handle a request by its method and path."""
+        """Return the response to an HTTP request with a method and path."""
         if method not in ("GET", "HEAD"):
             return HttpAnswer(405, HEADERS, b"this page is read-only")
         if path != "/":
@@ -55,7 +55,10 @@ class ServedReport:
             return HttpAnswer(200, HEADERS, render("Robustness report", sections, source=str(self.folder)).encode())
 
     def _sections(self) -> list[Section]:
-        """Return the report's sections. They may be slightly out of date if a large folder is reloaded often."""
+        """Return the sections of the report, which are rebuilt if the folder has changed.
+
+        If a large folder is reloaded often, the sections are not rebuilt every time and may be slightly out of date.
+        """
         version = _version(self.folder)
         if version != self._made[0] and time.monotonic() >= self._next:
             start = time.monotonic()
@@ -69,7 +72,7 @@ class ServedReport:
 
 
 def write_progress(survey: FolderStatus) -> Section:
-    """Build the section with counts of runs, unfinished runs and damaged files."""
+    """Build the section on progress: number of runs in each state, unfinished runs, and damaged files."""
     states = survey.states
     counts = Counter(state.status for state in states)
     summary = ", ".join(f"{counts[name]} {name}" for name in ("done", "failed", "running", "waiting") if counts[name])
@@ -100,7 +103,7 @@ def write_progress(survey: FolderStatus) -> Section:
 
 
 def _version(folder: Path) -> object:
-    """Return a value that changes whenever the folder's files change."""
+    """Return a value that changes whenever a file of the folder changes."""
     return sorted((str(path), path.stat().st_mtime_ns) for path in folder.glob("*/*.parquet") if path.exists())
 
 
@@ -112,14 +115,14 @@ def serve(
     names: Iterable[str] = (),
     started: Callable[[str], object],
 ) -> None:
-    """Serve a folder's report until interrupted.
+    """Serve the report of a results folder until the process is interrupted.
 
     Args:
         folder: results folder.
-        host: listening address. "0.0.0.0" for all interfaces.
-        port: TCP port. 0 for any free port.
-        names: additional host names that requests may use.
-        started: called with the URL when the server is ready.
+        host: address on which the server listens. "0.0.0.0" means all interfaces.
+        port: TCP port. 0 selects any free port.
+        names: further host names that requests may use.
+        started: function that is called with the URL when the server is ready.
 
     Raises:
         InvalidInput: If the address is empty.

@@ -1,1 +1,1 @@
-"""Building blocks of sections: page elements, figures and data read from the folder."""
+"""Building blocks of report sections: page elements, figures, sentences, and data read from the folder."""

@@ -1,4 +1,4 @@
-"""Page elements: sections of paragraphs, tables, figures and definitions, which the template renders as HTML."""
+"""Elements of a report page, such as sections, tables and figures. The page's template renders them as HTML."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -15,10 +15,16 @@ from ..text.fit_to_terminal import short_name
 
 
 class TableCell(NamedTuple):
-    """Table cell: the displayed text, and the value for sorting and copying.
+    """Cell of a table.
 
-    `low` and `high` are an interval around the value. `kind` is a style: "pass", "warn", "fail", "unknown", "code" or
-    "best". `title` is a tooltip. `picture` names the clean image that is shown next to the text.
+    Args:
+        text: displayed text.
+        value: value for sorting and copying.
+        low: lower bound of the interval around the value. None if there is no interval.
+        high: upper bound of the interval around the value.
+        kind: style of the cell: "pass", "warn", "fail", "unknown", "code", "best" or "".
+        title: tooltip.
+        picture: name of the clean image that is shown next to the text. "" for no image.
     """
 
     text: str
@@ -31,15 +37,19 @@ class TableCell(NamedTuple):
 
     @property
     def ends(self) -> str:
-        """Both bounds of the interval as text, with as many digits as the interval's width supports."""
+        """Both bounds of the interval as text, with as many digits as the width of the interval supports."""
         low, high = (math.nan if end is None else end for end in (self.low, self.high))
         return " to ".join(interval_texts(math.nan, low, high)[1:])
 
 
 class Column(NamedTuple):
-    """Column heading and its explanation.
+    """Column of a table.
 
-    The page's script hides a `spare` column until the reader shows it. It hides a `wide` column on narrow screens.
+    Args:
+        label: heading.
+        title: explanation of the column, shown as a tooltip.
+        spare: whether the column is hidden until the reader of the page shows it.
+        wide: whether the column is hidden on narrow screens.
     """
 
     label: str
@@ -50,7 +60,10 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class PageTable:
-    """Table with sorting, filters and copying. `name` is unique on the page."""
+    """Table that the reader of the page can sort, filter and copy. `note` is the text below the table.
+
+    `name` identifies the table and is unique on the page.
+    """
 
     name: str
     caption: str
@@ -67,7 +80,7 @@ class PageTable:
 
 @dataclass(frozen=True)
 class Text:
-    """Paragraph. `style` is "", "note", "warn" or "lead"."""
+    """Paragraph of text. `style` is "", "note", "warn" or "lead"."""
 
     text: str
     style: str = ""
@@ -76,7 +89,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Figure:
-    """Drawing with its caption."""
+    """Drawing as SVG, with a caption."""
 
     name: str
     svg: Markup
@@ -86,7 +99,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class DefinitionList:
-    """Definition list of (term, text) pairs."""
+    """List of terms and their explanations."""
 
     items: tuple[tuple[str, str], ...]
     cards: bool = False
@@ -95,7 +108,7 @@ class DefinitionList:
 
 @dataclass(frozen=True)
 class Code:
-    """Preformatted text to copy."""
+    """Preformatted text, such as a command, that the reader of the page can copy."""
 
     name: str
     label: str
@@ -104,10 +117,14 @@ class Code:
 
 
 class Statement(NamedTuple):
-    """One sentence of an answer.
+    """One sentence of the answer to a key question.
 
-    `state` is "", "pass", "warn", "fail" or "unknown". `link` names the section with details. `lead` is printed in bold
-    before the sentence. `proof` is the test and its power, printed in small type after the sentence.
+    Args:
+        text: sentence.
+        state: "", "pass", "warn", "fail" or "unknown", which selects the colour.
+        link: name of the section with details.
+        lead: text in bold before the sentence.
+        proof: test and its power, in small type after the sentence.
     """
 
     text: str
@@ -118,7 +135,7 @@ class Statement(NamedTuple):
 
 
 class KeyQuestion(NamedTuple):
-    """Key question with the statements that answer it."""
+    """Key question of the report, with the statements that answer the question."""
 
     question: str
     lines: tuple[Statement, ...]
@@ -133,7 +150,18 @@ class Questions:
 
 
 class Bar(NamedTuple):
-    """Value with its interval, as fractions of the axis. `text` is the label, and `mark` a second value."""
+    """Bar with an interval, as part of `Bars`.
+
+    Args:
+        label: name next to the bar.
+        value: length of the bar, as a fraction of the axis.
+        low: lower bound of the interval, as a fraction of the axis. None if there is no interval.
+        high: upper bound of the interval, as a fraction of the axis.
+        text: value and interval as text.
+        mark: position of a second value on the axis. None if there is no second value.
+        faint: whether the bar is drawn in a faint colour.
+        title: tooltip.
+    """
 
     label: str
     value: float
@@ -147,15 +175,15 @@ class Bar(NamedTuple):
 
 @dataclass(frozen=True)
 class Bars:
-    """Horizontal bars with intervals, drawn with CSS only, so that they fit any width.
+    """Chart of horizontal bars with intervals. The chart is drawn with CSS only, so that it fits any width.
 
     Args:
-        name: name, which is unique on the page.
+        name: name of the chart, which is unique on the page.
         caption: caption of the chart.
         bars: bars from top to bottom.
         ticks: ticks of the axis: position as a fraction, and label.
         legend: legend entries: kind of mark ("bar", "mark", "faint") and its meaning.
-        shown: number of bars that are visible initially.
+        shown: number of bars that are visible at first.
     """
 
     name: str
@@ -169,7 +197,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class TwoColumns:
-    """Blocks in two columns on wide pages."""
+    """Blocks that are arranged in two columns on wide pages."""
 
     left: tuple[Any, ...]
     right: tuple[Any, ...]
@@ -178,7 +206,10 @@ class TwoColumns:
 
 @dataclass(frozen=True)
 class Panels:
-    """Drawings side by side. Those after the first `shown` are collapsed under `more`, which states their number."""
+    """Drawings side by side. Only the first `shown` drawings are visible at first.
+
+    `more` is the heading under which the other drawings are collapsed. "{}" is replaced by their number.
+    """
 
     figures: tuple[Any, ...]
     shown: int = 6
@@ -188,7 +219,7 @@ class Panels:
 
 @dataclass(frozen=True)
 class Collapsible:
-    """Blocks under a heading, hidden until the reader expands them."""
+    """Blocks under a heading. The blocks are hidden until the reader of the page expands them."""
 
     title: str
     blocks: tuple[Any, ...]
@@ -199,7 +230,12 @@ class Collapsible:
 class HeatMap:
     """Matrix of models and attacks that shows one metric at a time.
 
-    `data` has the values of all metrics for the page's script.
+    Args:
+        name: name, which is unique on the page.
+        caption: caption.
+        table: matrix with the values of the first metric.
+        choices: symbol and description of each metric.
+        data: values of all metrics, for the script of the page.
     """
 
     name: str
@@ -212,9 +248,17 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Picture:
-    """Adversarial example. `clean` names its clean image in the gallery, and `uris` are its data URIs.
+    """Adversarial example in a gallery.
 
-    `change` is the amplification factor of the perturbation picture, or empty if there is no such picture.
+    Args:
+        model: name of the model.
+        attack: name of the attack run.
+        image: name of the image.
+        outcome: "fooled", "robust", "invalid" or "wrong when clean".
+        clean: name of the clean image in the gallery.
+        uris: data URIs of the pictures: adversarial image, amplified change, activation map.
+        lines: lines of text below the picture.
+        change: amplification factor as text. "" if there is no picture of the change.
     """
 
     model: str
@@ -228,13 +272,16 @@ class Picture:
 
     @property
     def style(self) -> Markup:
-        """Data URIs as CSS custom properties. Base64 has no character that could end an HTML attribute."""
+        """Pictures as CSS custom properties, which contain the data URIs."""
         return style_of(self.uris)
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Pictures that the reader can filter by model, attack and image. `clean` maps clean images to data URIs."""
+    """Pictures of adversarial examples. The reader of the page can filter by model, attack and image.
+
+    `clean` has the data URIs of each clean image, by name of the image. `note` is the text below the pictures.
+    """
 
     pictures: tuple[Picture, ...]
     clean: dict[str, dict[str, str]]
@@ -242,17 +289,17 @@ class Gallery:
     kind: str = "gallery"
 
     def names(self, field_name: str) -> list[str]:
-        """Return the distinct values of "model", "attack", "image" or "outcome", in order."""
+        """Return the distinct values of a field of the pictures: "model", "attack", "image" or "outcome"."""
         return list(dict.fromkeys(getattr(picture, field_name) for picture in self.pictures))
 
     @property
     def styles(self) -> list[tuple[str, Markup]]:
-        """CSS class and custom properties of each clean image. They are written once and shared by all attacks."""
+        """CSS class and custom properties of each clean image. All attacks on an image share these pictures."""
         return [(key, style_of(uris)) for key, uris in self.clean.items()]
 
 
 class Thumbnail(NamedTuple):
-    """Small picture as a data URI, with its description."""
+    """Small picture as a data URI, with a description."""
 
     title: str
     uri: str
@@ -260,7 +307,7 @@ class Thumbnail(NamedTuple):
 
 @dataclass(frozen=True)
 class PictureGrid:
-    """Named rows of small pictures."""
+    """Rows of small pictures. Each row has a name."""
 
     name: str
     caption: str
@@ -269,13 +316,16 @@ class PictureGrid:
 
 
 def style_of(uris: dict[str, str]) -> Markup:
-    """Return data URIs as CSS custom properties."""
+    """Return CSS custom properties that contain data URIs, by name of the property."""
     return Markup(";".join(f"--{name}:url({uri})" for name, uri in uris.items()))
 
 
 @dataclass(frozen=True)
 class Section:
-    """Section of the page, with a navigation entry. `badge` is a short count in the navigation."""
+    """Section of the page, with an entry in the navigation. `name` is unique on the page.
+
+    `lead` is an introduction. `badge` is a short count next to the entry in the navigation.
+    """
 
     name: str
     title: str
@@ -285,7 +335,13 @@ class Section:
 
 
 def entry(value: Any, *, kind: str = "", title: str = "") -> TableCell:
-    """Build a table cell. Text is unchanged, numbers get three digits, and estimates get intervals."""
+    """Build a table cell from a value. Numbers are shown with three digits, and estimates get an interval.
+
+    Args:
+        value: text, number or estimate. A table cell is returned unchanged.
+        kind: style of the cell.
+        title: tooltip.
+    """
     if isinstance(value, TableCell):
         return value
     value = short_name(value) if isinstance(value, str) else value
@@ -306,14 +362,14 @@ def entry(value: Any, *, kind: str = "", title: str = "") -> TableCell:
 
 
 def label_column(label: str) -> Column:
-    """Return the column for a label of a results table, with its displayed heading."""
+    """Return the table column for a label of a results table."""
     return Column(heading(label))
 
 
 def make_table(
     name: str, caption: str, columns: Iterable[str | Column], rows: Iterable[Sequence[Any]], *, note: str = ""
 ) -> PageTable:
-    """Build a table from plain values."""
+    """Build a table from plain values. The format of a value is described in `entry`."""
     heads = tuple(Column(column) if isinstance(column, str) else column for column in columns)
     return PageTable(name, caption, heads, tuple(tuple(entry(value) for value in row) for row in rows), note)
 
@@ -326,11 +382,11 @@ def list_table(
     *,
     note: str = "",
 ) -> PageTable:
-    """Build a table with one row per item. Each column is a heading and a function that returns an item's cell."""
+    """Build a table with one row per item. A column is a heading and a function that returns the value for an item."""
     rows = [[show(item) for _, show in columns] for item in items]
     return make_table(name, caption, [head for head, _ in columns], rows, note=note)
 
 
 def badge(state: str, text: str = "") -> TableCell:
-    """Build a coloured label: pass, warn, fail or unknown."""
+    """Build a coloured table cell for a state: "pass", "warn", "fail" or "unknown". The default text is the state."""
     return TableCell(text or state, state, kind=state)

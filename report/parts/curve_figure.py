@@ -1,4 +1,4 @@
-"""Curves as a Matplotlib figure. Matplotlib is imported only when a figure is drawn."""
+"""Draws accuracy curves to a file with Matplotlib, which is imported only when a figure is drawn."""
 
 import io
 import math
@@ -23,11 +23,11 @@ _SUFFIXES = (".svg", ".png", ".pdf")
 def write_curve_figure(curves: Curves, path: str | Path) -> None:
     """Draw accuracy curves to a file, with one panel per norm and model.
 
-    Curves are steps with confidence bands, or points with intervals.
+    A curve is drawn as steps with a confidence band, or as points with intervals.
 
     Args:
         curves: curves to draw.
-        path: file. Its suffix (.svg, .png or .pdf) selects the format.
+        path: path of the file. The suffix (.svg, .png or .pdf) selects the format.
 
     Raises:
         InvalidInput: If the suffix is not supported.

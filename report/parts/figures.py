@@ -1,7 +1,7 @@
-"""Drawings as inline SVG, made by Matplotlib, with selectable text, the page's colours, and tooltips on points.
+"""Drawings of the report as inline SVG. They have selectable text, the page's colours, and tooltips on points.
 
-Matplotlib is used instead of Vega. A line chart takes 29 KB of SVG (before shortening) and needs no script. With
-inlined Vega it takes 907 KB and is blank if scripts are disabled.
+Matplotlib is used instead of Vega, because a line chart takes 29 KB of SVG (before shortening) and needs no script.
+With inlined Vega, the chart takes 907 KB and is blank if scripts are disabled.
 """
 
 import io
@@ -43,9 +43,10 @@ _VARIABLES: Mapping[str, str] = {
 
 
 class Line(NamedTuple):
-    """Curve: steps with a band if `steps` is true, otherwise separate points.
+    """Curve in a drawing: steps with a band, or separate points with intervals if `steps` is False.
 
-    `series` selects the colour, and `dash` the line style.
+    `low` and `high` are the bounds of the intervals of the values `y`. `series` is a number that selects the colour.
+    `dash` is a number that selects the line style or the marker.
     """
 
     label: str
@@ -59,7 +60,7 @@ class Line(NamedTuple):
 
 
 class LabelledPoint(NamedTuple):
-    """Point with a name."""
+    """Point with a name in a drawing. `series` selects the colour. If `best` is True, the point is filled."""
 
     label: str
     x: float
@@ -69,7 +70,7 @@ class LabelledPoint(NamedTuple):
 
 
 class PointWithIntervals(NamedTuple):
-    """Point with intervals in both directions. `x` and `y` are (value, low, high)."""
+    """Point with intervals in both directions. `x` and `y` are tuples of value, lower bound and upper bound."""
 
     label: str
     x: tuple[float, float, float]
@@ -77,7 +78,7 @@ class PointWithIntervals(NamedTuple):
 
 
 def draw_item_map(name: str, ranking: Ranking, difficulties: Mapping[str, np.ndarray], *, caption: str) -> Figure:
-    """Draw the models' abilities and the difficulties of each kind of item on one axis."""
+    """Draw the abilities of the models, and the difficulties of each kind of item, on one axis."""
     ranking = replace(ranking, subjects=tuple(map(_short, ranking.subjects)))
     difficulties = {_short(kind): values for kind, values in difficulties.items()}
     rows, labels = len(ranking.subjects) + len(difficulties) + 0.5, (*ranking.subjects, *difficulties)
@@ -97,9 +98,9 @@ def draw_curves(
     log: bool = False,
     shares: bool = True,
 ) -> Figure:
-    """Draw proportions, or other numbers, against a budget. Lines are steps with bands, or points with intervals.
+    """Draw curves of proportions, or of other numbers if `shares` is False, against a budget.
 
-    Each line is labelled at its right end. If there are more than `_LABELLED` lines, there is a legend instead.
+    Each curve is labelled at its right end. If there are more than `_LABELLED` curves, a legend is drawn instead.
     """
     lines = _above_zero(lines) if log else lines
     labelled, tips = len(lines) <= _LABELLED, {}
@@ -137,7 +138,7 @@ def _draw_line(axes: Any, line: Line, tip: str) -> None:
 
 
 def _above_zero(lines: Sequence[Line]) -> list[Line]:
-    """Prepare lines for a logarithmic axis. Steps start left of the first budget, and points at 0 are removed."""
+    """Prepare curves for a logarithmic axis. Steps begin left of the first budget, and points at 0 are removed."""
     first = min((x for line in lines for x in line.x if x > 0), default=1.0) / 1.3
     shown = []
     for line in lines:
@@ -149,7 +150,7 @@ def _above_zero(lines: Sequence[Line]) -> list[Line]:
 
 
 def _label_ends(axes: Any, lines: Sequence[Line]) -> None:
-    """Label each line at its right end, and move labels that overlap apart."""
+    """Write the name of each curve at its right end. Names that would overlap are moved apart."""
     to_axes = (axes.transData + axes.transAxes.inverted()).transform
     ends = [(line, to_axes((line.x[-1], line.y[-1]))) for line in lines]
     ends.sort(key=lambda each: -each[1][1])
@@ -176,7 +177,7 @@ def _short(name: str, most: int = 25) -> str:
 def draw_dots(
     name: str, dots: Sequence[LabelledPoint], series: Sequence[str], *, x_axis: str, y_axis: str, caption: str
 ) -> Figure:
-    """Draw named points. The legend lists `series`. The best points are filled and connected."""
+    """Draw named points. The best points are filled and connected. The legend lists the names in `series`."""
     tips: dict[str, str] = {}
     with _axes(_WHOLE - 0.85, 2.3, below=0.55 + _legend_height(len(series))) as (figure, axes):
         front = sorted((dot.x, dot.y) for dot in dots if dot.best)
@@ -209,7 +210,7 @@ def draw_dots(
 
 
 def _name_dots(axes: Any, dots: Sequence[LabelledPoint]) -> None:
-    """Label points where there is space, the best ones first. The others have tooltips only."""
+    """Write names next to the points where there is space, the best points first. All points have tooltips."""
     point = axes.get_figure().dpi / 72
     places = {dot: axes.transData.transform((dot.x, dot.y)) / point for dot in dots}
     (left, below), (right, above) = axes.transAxes.transform([(0, 0), (1, 1)]) / point
@@ -240,7 +241,7 @@ def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 def draw_crosses(name: str, crosses: Sequence[PointWithIntervals], *, x_axis: str, y_axis: str, caption: str) -> Figure:
-    """Draw points with intervals in both directions, and name them in the legend. Both axes run from 0 to 1."""
+    """Draw points with intervals in both directions. The legend has their names, and both axes run from 0 to 1."""
     tips: dict[str, str] = {}
     with _axes(_WHOLE - 0.85, 2.4, below=0.55 + 0.1 + 0.21 * len(crosses)) as (figure, axes):
         for place, cross in enumerate(crosses):
@@ -262,7 +263,7 @@ def draw_crosses(name: str, crosses: Sequence[PointWithIntervals], *, x_axis: st
 
 
 def draw_counts(name: str, counts: Sequence[int], *, x_axis: str, y_axis: str, caption: str) -> Figure:
-    """Draw a bar for each count."""
+    """Draw a bar for each count. The horizontal axis has the index of the count."""
     tips = {}
     with _axes(_WHOLE - 0.85, 1.7) as (figure, axes):
         for place, count in enumerate(counts):
@@ -324,9 +325,9 @@ def _add_legend(figure: Any, columns: int = 2) -> None:
 
 
 def _plain_ticks(axes: Any) -> None:
-    """Label ticks 1, 2, 5, 10 instead of powers of ten.
+    """Label the ticks of a logarithmic axis 1, 2, 5, 10 instead of powers of ten.
 
-    Matplotlib writes powers as formulas, and would then also parse names that contain two "$".
+    Matplotlib writes powers as formulas, and would then also read names with two "$" as formulas.
     """
     from matplotlib.ticker import FixedLocator, NullLocator
 
@@ -344,7 +345,7 @@ def _plain_ticks(axes: Any) -> None:
 
 
 def _to_svg(figure: Any, name: str, caption: str, tips: Mapping[str, str]) -> Markup:
-    """Return the drawing as SVG with the page's colours, a description and tooltips."""
+    """Return a drawing as SVG for the page, with the page's colours, a description, and tooltips."""
     file = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(file, format="svg", transparent=True, metadata=nothing)

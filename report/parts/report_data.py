@@ -1,4 +1,4 @@
-"""Data of a report: a results folder that is read once, with thumbnails of the first images."""
+"""Data of a report: the results of a folder, which are read once, with thumbnails of the first images."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from ...engine.tables.symbols import shown_symbol
 
 @dataclass(frozen=True)
 class ReportData:
-    """Data of a report.
+    """Data from which all sections of a report are built.
 
     Args:
-        path: results folder.
+        path: path of the results folder.
         outcomes: finished runs as arrays, with thumbnails of the first images.
         states: state and metadata of every run, by key.
-        titles: name of each run, by key. Names are unique among the runs on one model.
+        titles: name of each finished run, by key. Two runs on the same model have different names.
         models: name of each model, by the key of its `ModelOnData`.
     """
 
@@ -35,12 +35,12 @@ class ReportData:
 
     @cached_property
     def standings(self) -> list[ThreatModelRanking]:
-        """Rankings of the models under each threat model, the most robust first."""
+        """Ranking of the models under each threat model, the most robust model first."""
         return rank_models(self.outcomes, models_at_chance(self.outcomes))
 
     @property
     def models_in_order(self) -> list[str]:
-        """Names of the models: first by robustness under the first threat model, then the others."""
+        """Names of the models. Models under the first threat model come first, by robustness."""
         return list(dict.fromkeys(place.name for each in self.standings for place in each.places))
 
     def model(self, outcome: RunResult) -> str:
@@ -48,12 +48,12 @@ class ReportData:
         return self.models[outcome.cell.subject.key]
 
     def title(self, outcome: RunResult) -> str:
-        """Return the name of a run, which is unique among the runs on its model."""
+        """Return the name of a run. Two runs on the same model have different names."""
         return self.titles[outcome.cell.key]
 
 
 def read_folder(path: str | Path) -> ReportData:
-    """Read all data of a report.
+    """Read a results folder for a report.
 
     Raises:
         Unavailable: If there is no such folder, or it contains no run.
@@ -67,7 +67,10 @@ def read_folder(path: str | Path) -> ReportData:
 
 
 def name_cells(outcomes: Results) -> dict[str, str]:
-    """Name every finished run by implementation, threat model, and the settings that distinguish it."""
+    """Return a name for every finished run, by key: implementation, threat model and, if needed, further settings.
+
+    Further settings are added if two runs on the same model would otherwise have the same name.
+    """
     alike: dict[tuple[str, str], list[RunResult]] = {}
     for outcome in outcomes.done:
         alike.setdefault(

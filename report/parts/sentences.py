@@ -16,7 +16,7 @@ _DIFFERENT = "Significantly different from"
 
 
 def percent_text(share: float) -> str:
-    """Format a proportion in per cent: "18 %", "2.5 %", "0.04 %". Only exactly 0 and 1 give "0 %" and "100 %"."""
+    """Format a proportion in per cent, such as "18 %" or "0.04 %". Only exactly 0 and 1 give "0 %" and "100 %"."""
     value = 100 * share
     if math.isnan(value):
         return "unknown"
@@ -27,12 +27,12 @@ def percent_text(share: float) -> str:
 
 
 def percent_range(low: float, high: float) -> str:
-    """Format the bounds of an interval in per cent: "8.6 to 31 %"."""
+    """Format the bounds of an interval in per cent, such as "8.6 to 31 %"."""
     return f"{percent_text(low).removesuffix(' %')} to {percent_text(high)}"
 
 
 def value_text(place: StandingRow, norm: str) -> str:
-    """Format the robust accuracy of a model, or its median robust distance."""
+    """Format the robustness of a model: robust accuracy if `norm` is "", otherwise the median distance in the norm."""
     kept = place.kept
     if not norm or math.isnan(kept.value):
         return percent_text(kept.value)
@@ -42,7 +42,7 @@ def value_text(place: StandingRow, norm: str) -> str:
 
 
 def say_missing(outcomes: Results, checks: Sequence[Finding]) -> tuple[Statement, ...]:
-    """Return a sentence for each result that a finished evaluation would have and this one lacks."""
+    """Return a statement for each result that is missing from a complete evaluation."""
     nowhere = {"complete": "", "few-images": ""}  # shown elsewhere on the page
     lines = [
         Statement(each.detail, each.state, nowhere.get(each.name, "provenance"))
@@ -58,7 +58,7 @@ def say_missing(outcomes: Results, checks: Sequence[Finding]) -> tuple[Statement
 
 
 def say_best_models(outcomes: Results, standings: Sequence[ThreatModelRanking]) -> list[Statement]:
-    """Describe for each threat model which model ranks first, its uncertainty, and the paired tests."""
+    """Return a statement for each threat model: the most robust model, with its interval and paired tests."""
     unfinished = [cell.subject for cell in (*outcomes.running, *outcomes.waiting)]
     models = {(each.model, each.model_digest) for each in (*outcomes.subjects.values(), *unfinished)}
     return [_say_best_model(each, len(models) - 1) for each in standings]
@@ -89,7 +89,7 @@ def _say_best_model(standing: ThreatModelRanking, others: int) -> Statement:
 
 
 def _claim(standing: ThreatModelRanking) -> str:
-    """Describe the models in first place: accuracy or distance, interval, undecided images."""
+    """Describe the robustness of the models in first place: accuracy or distance, interval, undecided images."""
     first, norm, leaders = standing.places[0], standing.norm, standing.tied
     kept = first.kept
     counts = {(str(each.low), str(each.high), each.images, each.kept.undecided, each.drawn) for each in leaders}
@@ -123,7 +123,7 @@ def _claim(standing: ThreatModelRanking) -> str:
 
 
 def _undecided(kept: RobustnessEstimate, norm: str) -> list[str]:
-    """Describe how many images are undecided, and the resulting bounds on robust accuracy over all images."""
+    """Describe the number of undecided images, and the resulting bounds of robust accuracy over all images."""
     if not kept.undecided:
         return []
     text = f"{kept.undecided} of {kept.images} are undecided: a result is invalid, and no attack fools them"
@@ -132,9 +132,9 @@ def _undecided(kept: RobustnessEstimate, norm: str) -> list[str]:
 
 
 def _range(norm: str, kept: RobustnessEstimate) -> str:
-    """Describe the 95 % interval of a robust accuracy, or of a median distance.
+    """Describe the 95 % interval of a robust accuracy or of a median distance.
 
-    The upper bound of a median is infinite if it is larger than every distance that was found.
+    The upper bound of a median distance is infinite if the median may exceed every distance that was found.
     """
     if not norm:
         return f"95 % interval {percent_range(kept.low, kept.high)}"
@@ -182,7 +182,7 @@ def _compare_rest(standing: ThreatModelRanking) -> str:
 
 
 def _limits(standing: ThreatModelRanking) -> list[str]:
-    """Describe images that are excluded from the tests, and results that could reverse the order."""
+    """Describe the images that are excluded from the tests, and the undecided images that could reverse the order."""
     lines, first = [], standing.places[0].kept
     tested = [place.pairs for place in standing.places if place.pairs]
     if tested and any(place.kept.undecided for place in standing.places):
@@ -206,7 +206,7 @@ def _test_name(standing: ThreatModelRanking) -> str:
 
 
 def _power(images: int, level: float) -> str:
-    """Describe the smallest difference that a test with this number of images can detect."""
+    """Describe the smallest difference that a paired test on `images` images can detect."""
     least = min_images_for_significance(level)
     if images < least:
         few = f"with {_many(images, 'image')}, no outcome can be significant"
@@ -215,7 +215,7 @@ def _power(images: int, level: float) -> str:
 
 
 def say_strongest_attacks(standings: Sequence[ThreatModelRanking]) -> list[Statement]:
-    """Describe for each threat model with a radius which attack fools most images over all models."""
+    """Return a statement for each threat model with a radius: the attack that fools most images over all models."""
     return [_say_strongest(each) for each in standings]
 
 
@@ -273,7 +273,7 @@ def _compare_attacks(standing: ThreatModelRanking) -> str:
     few = few if images < least else ""
     if not rest:
         p = min(each.p for each in tied)
-        differ = "Not significantly different" if p >= standing.level else "Significantly different on single images"
+        differ = "Not significantly different" if p >= standing.level else "Significantly different image by image"
         return f"{differ}: {'' if len(tied) == 1 else 'least '}sign test p = {p:.2g}{few}"
     close = [each for each in rest if not each.apart]
     largest = max(each.p for each in (rest if not close else (*tied, *rest)))

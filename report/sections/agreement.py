@@ -1,4 +1,4 @@
-"""Agreement of libraries: every attack with several implementations, compared on the same images."""
+"""Section on the agreement of libraries: every attack with several implementations, compared on the same images."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,12 @@ _SAID = 2  # pairs that differ, on the first screen
 def write_agreement(
     folder: ReportData, pairs: Sequence[PairComparison], about: Mapping[tuple[str, str], About]
 ) -> Section | None:
-    """Build the section on success, distance, queries, time and verdicts by library, and on differing defaults.
+    """Build the section that compares the implementations of each attack in different libraries.
+
+    Args:
+        folder: data of the report.
+        pairs: pairs of implementations with their verdicts.
+        about: facts about each implementation, by name and norm.
 
     Returns:
         The section, or None if no attack was run in two or more libraries.
@@ -46,7 +51,7 @@ def write_agreement(
 
 
 def summarise_agreement(pairs: Sequence[PairComparison]) -> tuple[Statement, ...]:
-    """Describe the pairs that differ, the worst first, and count the pairs without a difference."""
+    """Describe the pairs of implementations that differ, the worst first, and count the other pairs by verdict."""
     if not pairs:
         how = "Evaluate `pgd`, not `foolbox:pgd`, to compare libraries."
         return (Statement("Not known: no attack was run through two or more libraries.", "unknown", proof=how),)
@@ -67,7 +72,6 @@ def summarise_agreement(pairs: Sequence[PairComparison]) -> tuple[Statement, ...
 
 
 def _rank(pair: PairComparison) -> int:
-    """Return the rank of a verdict. The worst verdict has the lowest rank."""
     return [*SEVERITY].index(pair.verdict)
 
 
@@ -92,7 +96,7 @@ def _matrix(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTable:
 
 
 def _note(pairs: Sequence[PairComparison]) -> str:
-    """Explain the rule for verdicts, and the power of the tests for these numbers of images."""
+    """Explain how a verdict is reached, and which differences the tests can detect with these numbers of images."""
     power = sorted({pair.judgement.power for pair in pairs}, key=lambda text: (len(text), text))
     more = f"; and {len(power) - _SAID} other numbers of images" if len(power) > _SAID else ""
     return f"{RULE} Here, p is significant below {_levels(pairs)}; {'; '.join(power[:_SAID])}{more}."
@@ -166,7 +170,10 @@ def _distance(outcome: RunResult) -> TableCell | None:
 
 
 def _violations(outcome: RunResult) -> TableCell:
-    """Return the number of attacked images with an invalid result, with the reasons. Fooled images are included."""
+    """Return the number of attacked images with an invalid result, including fooled images.
+
+    The tooltip has the reasons.
+    """
     count = int(outcome.results.violated.sum())
     return TableCell(str(count), count, title=paired_outcomes(outcome).invalid_summary)
 
@@ -210,7 +217,10 @@ def _difference(pair: PairComparison) -> TableCell:
 
 
 def _defaults(done: Sequence[RunResult], about: Mapping[tuple[str, str], About]) -> tuple[Collapsible, ...]:
-    """Build a table of the defaults that differ, for each attack and norm. Empty if none differ."""
+    """Build a table of the parameters whose defaults differ between libraries, for each attack and norm.
+
+    Empty if no defaults differ.
+    """
     by_attack: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for cell in (outcome.cell for outcome in done):
         known = about[cell.attack, cell.threat_model.norm]

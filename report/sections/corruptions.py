@@ -1,4 +1,4 @@
-"""Robustness to corruptions: means, a curve for each corruption, and example pictures."""
+"""Section on robustness to corruptions: means, a curve for each corruption, and example pictures."""
 
 import base64
 import io
@@ -39,7 +39,7 @@ def write_corruptions(path: str | Path, *, bootstrap: int = 1000, seed: int = 0)
     """Build the section on robustness to corruptions.
 
     Args:
-        path: results folder.
+        path: path of the results folder.
         bootstrap: number of bootstrap replicates for the intervals.
         seed: random seed of the resampling.
 
@@ -88,7 +88,7 @@ def _figures(curves: Sequence[ErrorCurve]) -> list[Any]:
 
 
 def _line(curve: ErrorCurve, place: int) -> Line:
-    """Build a line whose points are shifted, so that models do not overlap."""
+    """Build a line of a figure. The points are shifted horizontally by `place`, so that lines do not overlap."""
     levels = [level + 0.07 * place for level in curve.severities]
     ends = [
         [end if end == end else estimate.value for end, estimate in zip(side, curve.errors, strict=True)]  # noqa: PLR0124
@@ -99,7 +99,7 @@ def _line(curve: ErrorCurve, place: int) -> Line:
 
 
 def _pictures(models: Sequence[CorruptedModel]) -> list[Any]:
-    """Return the first image of each data set under every corruption."""
+    """Return pictures of the first image of each data set, clean and under every corruption."""
     grids = []
     for data in dict.fromkeys(each.data for each in models):
         mine = next(each for each in models if each.data == data)

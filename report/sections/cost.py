@@ -1,4 +1,4 @@
-"""Costs of attacks: queries, seconds, and the Pareto front of success against cost."""
+"""Section on the cost of attacks: queries, seconds, and the Pareto front of success against cost."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,7 +17,15 @@ _DRAWN = 6  # drawings; the table has all
 
 
 class CostPoint(NamedTuple):
-    """Success rate, passes and seconds per attacked image of a run. `front` is whether it is on the Pareto front."""
+    """Success and cost of a run, as means over the attacked images.
+
+    Args:
+        outcome: results of the run.
+        success: rate of fooled images.
+        passes: number of forward and backward passes per image.
+        seconds: seconds per image.
+        front: whether the run is on the Pareto front of success against passes.
+    """
 
     outcome: RunResult
     success: float
@@ -27,7 +35,7 @@ class CostPoint(NamedTuple):
 
 
 def write_cost(folder: ReportData) -> Section:
-    """Build the section: a drawing for each model and threat model, and a table of all runs."""
+    """Build the section on cost: a drawing for each model and threat model, and a table of all runs."""
     bundles: dict[tuple[str, str], list[CostPoint]] = {}
     done = folder.outcomes.done
     for outcome in done:
@@ -83,7 +91,7 @@ def _prices(folder: ReportData, prices: Sequence[CostPoint]) -> PageTable:
 
 
 def _fits(folder: ReportData) -> PageTable | None:
-    """Build a table of the cost of fitting attacks before the evaluation, or None if no attack was fitted."""
+    """Build a table of the cost of fitting attacks before the evaluation. None if no attack was fitted."""
     columns = (
         "implementation",
         Column("fitted on", "number of fit images; they are not evaluation images, unless the name states it"),
@@ -102,7 +110,7 @@ def _fits(folder: ReportData) -> PageTable | None:
 
 
 def _servers(folder: ReportData) -> PageTable | None:
-    """Build a table of server queries per run, or None if there are no remote models."""
+    """Build a table of the queries that each run sent to servers. None if there are no remote models."""
     columns = (
         ("model", lambda item: folder.model(item[0])),
         ("implementation", lambda item: folder.title(item[0])),
@@ -127,7 +135,11 @@ def _servers(folder: ReportData) -> PageTable | None:
 
 
 def mark_pareto_front(prices: Sequence[CostPoint]) -> list[CostPoint]:
-    """Return the points, with `front` set for those that no other point dominates in both success and cost."""
+    """Return the points with the field `front` set.
+
+    A point is on the Pareto front unless some other point is at least as good in success and in cost, and better in one
+    of the two. Points without any success are not on the front.
+    """
     points = np.array([(-price.success, price.passes) for price in prices]).reshape(-1, 2)
     no_worse = (points[None] <= points[:, None]).all(2) & (points[None] != points[:, None]).any(2)
     return [
@@ -143,7 +155,10 @@ def _price(outcome: RunResult) -> CostPoint:
 
 
 def spent_passes(outcome: RunResult) -> tuple[np.ndarray, np.ndarray]:
-    """Return the forward and backward passes per image, each (n,), through the model or its surrogate."""
+    """Return the numbers of forward and backward passes for each image, two arrays of shape (n,).
+
+    If the attack uses a surrogate, the passes are those of the surrogate.
+    """
     columns = outcome.columns
     names = SURROGATE_PASSES if SURROGATE_PASSES[0] in columns else ("forwards", "backwards")
     return columns[names[0]], columns[names[1]]

@@ -1,4 +1,4 @@
-"""Curves of accuracy against epsilon and against queries, with bands and summary statistics."""
+"""Section with curves of accuracy against radius and queries, with confidence bands and summary statistics."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -31,13 +31,13 @@ def write_curves(
     *,
     order: Sequence[str] = (),
 ) -> Section | None:
-    """Build the section with curves of accuracy, and curves of distance if available.
+    """Build the section with curves of accuracy and distance.
 
     Args:
-        epsilon: curves against the radius.
-        queries: curves against the queries.
-        distances: curves of distance against the queries.
-        order: models in decreasing priority for drawing.
+        epsilon: curves of accuracy against the radius. None if there are no such curves.
+        queries: curves of accuracy against the number of queries. None if there are no such curves.
+        distances: curves of median distance against the number of queries. None if there are no such curves.
+        order: names of the models. Only the first models are drawn if there are too many.
 
     Returns:
         The section, or None if there are no curves.
@@ -60,7 +60,10 @@ def write_curves(
 
 
 def _panels(jobs: Sequence[Callable[[], Any]], against: str, *, shown: int = 2) -> list[Any]:
-    """Draw the first panels side by side and count the omitted ones, so that the page of 40 models stays small."""
+    """Return the first `_DRAWN` drawings side by side, and a note on the number of drawings if there are more.
+
+    With all drawings, the page of a folder with 40 models would be too large.
+    """
     if not jobs:
         return []
     drawn = tuple(draw() for draw in jobs[:_DRAWN])
@@ -100,11 +103,14 @@ def _figures(curves: Curves, order: Sequence[str]) -> list[Callable[[], Any]]:
 def _by_panel(
     curves: Sequence[AnyCurve], order: Sequence[str]
 ) -> tuple[dict[tuple[str, str], list[AnyCurve]], Callable[[AnyCurve], str]]:
-    """Group curves into panels by norm and model, or by norm and attack if there are few models and fewer attacks.
+    """Group curves into the panels of a figure.
+
+    A panel has the curves of one norm and model. If there are few models and fewer attacks than models, a panel has the
+    curves of one norm and attack.
 
     Returns:
-        The curves by norm and panel title, in the given order of models, and a function that names a curve in its
-        panel.
+        The curves by norm and panel title, with models in the given order, and a function that returns the name of a
+        curve within its panel.
     """
     ranks = {model: rank for rank, model in enumerate(order)}
     models, attacks = {curve.labels["model"] for curve in curves}, {_short_name(curve) for curve in curves}
@@ -211,7 +217,7 @@ def _half_distortion(curve: Curve) -> TableCell:
 
 
 def _short_name(curve: Curve | DistanceCurve) -> str:
-    """Return the name of a curve without its norm, which the drawing's title contains."""
+    """Return the name of a curve without the norm, because the title of the drawing contains the norm."""
     return _name(curve).replace(f" {curve.labels['norm']}", "", 1)
 
 

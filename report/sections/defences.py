@@ -1,4 +1,4 @@
-"""Section on defences: clean against robust accuracy, detectors, and challenges by adaptive attacks."""
+"""Sections on defences: clean against robust accuracy, detectors, and challenges by adaptive attacks."""
 
 import math
 from collections.abc import Sequence
@@ -55,10 +55,10 @@ _INTERVALS = (
 
 
 def write_defences(outcomes: Results, **drawing: Any) -> Section | None:
-    """Build the section that compares clean and robust accuracy of every defended model with its original.
+    """Build the section that compares each defended model with the undefended model: clean and robust accuracy.
 
     Args:
-        outcomes: results of the folder, read with "OTR".
+        outcomes: results of the folder, which were read with the metric "OTR".
         **drawing: `bootstrap` and `seed` of the intervals.
 
     Returns:
@@ -107,7 +107,7 @@ def _figure(tradeoff: TradeOff, place: int) -> Any:
 
 
 def _least_lines(outcomes: Results, tradeoffs: Sequence[TradeOff]) -> list[Finding]:
-    """Return notes on the bias of the worst case, for the randomised models among the points."""
+    """Return notes on the bias of worst-case accuracy, for the randomised models in the trade-offs."""
     shown = {point.model for each in tradeoffs for point in each.points}
     groups = [group for group in group_cells(outcomes, "models") if group.labels["model"] in shown]
     return worst_case_bias_note([group for group in groups if not math.isnan(group.labels["epsilon"])])
@@ -117,7 +117,7 @@ def _tradeoff_table(outcomes: Results, tradeoffs: Sequence[TradeOff]) -> PageTab
     columns = (
         ("model", lambda item: item[1].model),
         ("threat model", lambda item: format_threat_labels(dict(item[0].threat))),
-        (Column("made on", "own: the model itself; original: the undefended one"), lambda item: item[0].made_on),
+        (Column("made on", "own: the model itself; original: the undefended model"), lambda item: item[0].made_on),
         (
             Column("attacks", "number of attacks; on each image the strongest counts"),
             lambda item: ", ".join(dict.fromkeys(item[0].attacks)),
@@ -132,7 +132,7 @@ def _tradeoff_table(outcomes: Results, tradeoffs: Sequence[TradeOff]) -> PageTab
 
 
 def _undecided_lines(tradeoffs: Sequence[TradeOff]) -> list[str]:
-    """Explain how invalid results affect robust accuracies, with the number of images. Empty if there are none."""
+    """Explain how invalid results affect robust accuracy, with the numbers of images. Empty if no result is invalid."""
     counts = [
         f"{point.undecided} of {point.robust.n} images of {point.model} ({each.made_on})"
         for each in tradeoffs
@@ -164,7 +164,7 @@ def _table(original: str, tables: Sequence[tuple[str, Table]], place: int) -> Pa
 
 
 def write_detectors(outcomes: Results) -> Section | None:
-    """Build the section with a table of every detector on every attack, or None if no detector was measured."""
+    """Build the section with a table of every detector on every attack. None if no detector was measured."""
     names = model_names(outcomes)
     kept = list(list_scores(outcomes))
     if not kept:
@@ -194,7 +194,10 @@ def write_detectors(outcomes: Results) -> Section | None:
 
 
 def _detector(detection: Detection, digest: str, digests: set[str]) -> str:
-    """Return the detector's file and kind, and also its digest if several files were measured."""
+    """Return the file name and kind of a detector.
+
+    If several detector files were measured, add the digest of the file.
+    """
     more = f" [{digest[:6]}]" if len(digests) > 1 else ""
     return f"{detection.detector}{more} ({detection.name})"
 
@@ -211,7 +214,10 @@ def _estimate(share: CountedShare) -> Estimate:
 
 
 def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
-    """Build the section on challenges: for each defence the verdict, the attacks, and the accuracy by radius.
+    """Build the section on challenges: verdict, attacks and accuracy at each radius for every challenged defence.
+
+    Args:
+        documents: challenges as JSON types.
 
     Returns:
         The section, or None if there are no challenges.

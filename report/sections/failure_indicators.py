@@ -1,4 +1,4 @@
-"""Section on failure indicators, the worst first."""
+"""Section on failure indicators: signs that measured robustness is not real, the worst first."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _NOTHING = "This does not show robustness, because only these checks were made."
 
 
 def write_trust(checks: Sequence[Finding]) -> Section:
-    """Build the section: counts, the indicators that warn or fail, and a collapsed table of the others."""
+    """Build the section on failure indicators: counts, those that warn or fail, and a collapsed table of the others."""
     counts = Counter(check.state for check in checks)
     fired = [check for check in checks if check.state in ("fail", "warn")]
     quiet = [check for check in checks if check.state not in ("fail", "warn")]
@@ -42,8 +42,8 @@ def write_trust(checks: Sequence[Finding]) -> Section:
         Collapsible(f"Passed or unknown ({len(quiet)})", others),
     )
     lead = (
-        f"Can these numbers be trusted? {summary}. Indicators of a flawed evaluation, named as in Pintor et al. 2022 "
-        "and Carlini et al. 2019 if named there. Those that need extra runs are computed by "
+        f"Can these numbers be trusted? {summary}. Indicators of a flawed evaluation, with the names of Pintor et al. "
+        "2022 or Carlini et al. 2019 where there is one. Some indicators need extra runs: "
         "`davylamp check FOLDER --probe`."
     )
     fired_as = ", ".join(f"{counts[state]} {state}" for state in ("fail", "warn") if counts[state])
@@ -51,7 +51,10 @@ def write_trust(checks: Sequence[Finding]) -> Section:
 
 
 def failed_indicators(checks: Sequence[Finding]) -> tuple[Statement, ...]:
-    """Describe the indicators that warn or fail, the worst first, each with its worst measurement."""
+    """Return a statement for each failure indicator that warns or fails, the worst first.
+
+    Each statement describes the measurement with the most affected images.
+    """
     fired: dict[tuple[str, str], list[Finding]] = {}
     for check in sorted(checks, key=lambda check: STATES.index(check.state)):
         if check.state in ("fail", "warn"):

@@ -1,4 +1,4 @@
-"""Comparison of two results folders: paired tests for runs in both folders, and other differences."""
+"""Comparison of two results folders: paired tests for runs that are in both folders, and other differences."""
 
 import json
 from collections import Counter
@@ -25,19 +25,19 @@ _SAME = 1e-6  # distances this close are the same number up to float32 rounding
 
 @dataclass(frozen=True)
 class RunChange:
-    """Comparison of one run that is in both folders.
+    """Comparison of the results that two folders have for the same run.
 
     Args:
         cell: run as recorded in the second folder.
         images: number of images that both folders have with the same name and label.
-        left_out: number of these images with an invalid result in one of the folders. They are excluded from the tests.
+        left_out: number of images that are excluded from the tests, because a result is invalid in one of the folders.
         before: rate of robust images in the first folder.
         after: rate of robust images in the second folder.
-        lost: number of images that are robust in the first folder only.
-        gained: number of images that are robust in the second folder only.
+        lost: names of the images that are robust in the first folder only.
+        gained: names of the images that are robust in the second folder only.
         p_robust: p-value of the exact McNemar test on robustness.
         p_distance: p-value of Wilcoxon's test on the distances of images that are fooled in both folders.
-        differs: other differences: weights, pixels, library version.
+        differs: other differences between the folders, such as the weights, the pixels or the version of the library.
         verdict: "moved" if a test is significant at 5 % after Bonferroni's correction for all tests of the page.
             "identical" if no outcome and no distance differs. "undecided" if there are too few images for a significant
             test. Otherwise "no difference found".
@@ -57,14 +57,14 @@ class RunChange:
 
     @property
     def moved(self) -> bool:
-        """Whether a test is significant."""
+        """Whether the results differ significantly between the folders."""
         return self.verdict == "moved"
 
 
 def find_changes(a: Results, b: Results) -> list[RunChange]:
-    """Compare every run that is in both folders.
+    """Compare every run that is in both results folders.
 
-    Runs match by model, attack, threat model, parameters, seed and data.
+    Two runs are the same if model, attack, threat model, parameters, seed and data have the same names and values.
     """
     old = {_identity(outcome.cell): outcome for outcome in a.done}
     both = [(old[_identity(outcome.cell)], outcome) for outcome in b.done if _identity(outcome.cell) in old]
@@ -85,7 +85,7 @@ def _decide(change: RunChange, level: float) -> RunChange:
 
 
 def list_differences(a: str | Path, b: str | Path) -> list[Section]:
-    """Return the sections of a comparison of two folders.
+    """Return the sections of the page that compares two results folders.
 
     Raises:
         Unavailable: If a folder does not exist, or the two folders have no finished run in common.
@@ -117,7 +117,7 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
 
 
 def _identity(cell: AttackRun) -> str:
-    """Return the identity of a run without weights, pixels and library version."""
+    """Return a text that identifies a run in both folders. It excludes weights, pixels and library version."""
     rules = cell.threat_model
     about = [cell.subject.name, cell.subject.data, cell.title, rules.norm, rules.epsilon, rules.targeted, cell.target]
     grid = {name: list(values) for name, values in cell.grid.items()}
@@ -180,7 +180,7 @@ def _table(changes: Sequence[RunChange]) -> PageTable:
             lambda change: change.left_out,
         ),
         (Column("before", "robust accuracy in the first folder"), lambda change: change.before),
-        (Column("after", "in the second"), lambda change: change.after),
+        (Column("after", "robust accuracy in the second folder"), lambda change: change.after),
         ("change", lambda change: change.after - change.before),
         (Column("lost", "images that are robust in the first folder only"), lambda change: named(change.lost)),
         (Column("gained", "images that are robust in the second folder only"), lambda change: named(change.gained)),
@@ -200,7 +200,7 @@ def _versions(a: Results, b: Results) -> Any:
     names = dict.fromkeys((*old, *new))
     rows = [(name, old.get(name, "-"), new.get(name, "-")) for name in names if old.get(name) != new.get(name)]
     if not rows:
-        return Text("No version, device or Python differs between the two.", "note")
+        return Text("No version, device or Python differs between the two folders.", "note")
     return make_table("changed-versions", "Versions that changed", ("what", "first folder", "second folder"), rows)
 
 

@@ -1,4 +1,4 @@
-"""Section with images: adversarial examples, fitted perturbations, and the hardest and easiest images."""
+"""Sections with images: adversarial examples, fitted perturbations, and the hardest and easiest images."""
 
 import base64
 import io
@@ -46,12 +46,12 @@ _EXTREMES = 10  # images at either end of the table
 
 
 def write_gallery(folder: ReportData, pairs: Sequence[PairComparison], *, budget: int = BUDGET) -> Section | None:
-    """Build the gallery of adversarial examples, and tables of images that only one library fools.
+    """Build the section with pictures of adversarial examples, and a table of images that only one library fools.
 
     Args:
         folder: data of the report.
         pairs: pairs of implementations of the same attack.
-        budget: largest size of the pictures, bytes.
+        budget: largest total size of the pictures, bytes. Further examples are omitted, with a note.
 
     Returns:
         The section, or None if there are no pictures.
@@ -119,15 +119,21 @@ def _picture(folder: ReportData, outcome: RunResult, example: Example) -> Pictur
 
 
 def _said(example: Example, names: Sequence[str]) -> str:
-    """Format the predicted class, with its confidence if known."""
     sure = "" if math.isnan(example.confidence) else f", {example.confidence:.0%}"
     return f"{class_text(names, example.predicted)}{sure}"
 
 
 def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | None]:
-    """Return the amplified change around mid-grey as uint8, and the amplification factor.
+    """Return an amplified picture of the change between two images, and the amplification factor.
 
-    The largest change becomes white or black. The factor is None if no 8-bit picture can show the change.
+    The picture is centred at mid-grey. The largest change becomes white or black.
+
+    Args:
+        clean: clean image, uint8.
+        adv: adversarial image, uint8, same shape.
+
+    Returns:
+        The picture, uint8, and the factor. The factor is None if the two images are equal.
     """
     change = adv.astype(np.int16) - clean
     largest = int(np.abs(change).max())
@@ -138,7 +144,7 @@ def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | Non
 
 
 def _invisible_change(outcome: RunResult, place: int) -> str:
-    """Explain why a change is not visible in 256 grey levels."""
+    """Explain why a change is not visible in an 8-bit picture."""
     largest = float(outcome.columns["linf"][place])
     return "no change" if largest == 0 else f"change of at most {255 * largest:.2g} grey levels, not visible here"
 
@@ -200,9 +206,9 @@ def _thumbnail(pixels: np.ndarray, *, nearest: bool = False) -> str:
 
 
 def _spotlight(cam: np.ndarray) -> str:
-    """Return an activation map as a picture of the same size, dark where the activation is low.
+    """Return an activation map as the data URI of a picture that is dark where the activation is low.
 
-    The browser smooths it.
+    The picture has the resolution of the map, and the browser smooths the picture.
     """
     cam = np.nan_to_num(cam)
     span = float(cam.max() - cam.min())
@@ -219,7 +225,7 @@ def _uri(data: bytes, kind: str) -> str:
 
 
 def show_learned(folder: ReportData) -> list[PictureGrid]:
-    """Build a row of pictures for each fitted attack in the folder, with its data and cost."""
+    """Build a grid of pictures with a row for each fitted attack in the folder. The row's title has data and cost."""
     used: dict[str, RunResult] = {}
     for outcome in folder.outcomes.done:
         used.setdefault(outcome.cell.fit_key, outcome)
@@ -237,7 +243,10 @@ def show_learned(folder: ReportData) -> list[PictureGrid]:
 
 
 def _changes(fitted: Fitted, images: list[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield titles and changes (C, H, W): a perturbation, or a generator's outputs for some images."""
+    """Yield titles and changes, shape (C, H, W), of a fitted attack.
+
+    A universal perturbation has a single change. A generator has a change for each of the images.
+    """
     if "perturbation" in fitted.arrays:
         yield "added to every image", fitted.arrays["perturbation"]
         return
@@ -253,7 +262,7 @@ def _changes(fitted: Fitted, images: list[tuple[str, np.ndarray]]) -> Iterator[t
 
 
 def _first_images(folder: ReportData, outcome: RunResult | None) -> list[tuple[str, np.ndarray]]:
-    """Return names and pixels (C, H, W) in [0, 1] of the first evaluation images of a fitted attack."""
+    """Return names and pixels, shape (C, H, W), in [0, 1], of the first evaluation images of a fitted attack."""
     known = None if outcome is None else folder.outcomes.clean.get(outcome.cell.subject.key)
     if outcome is None or known is None:
         return []
@@ -278,7 +287,10 @@ def _factor(change: np.ndarray) -> str:
 
 
 def _around_grey(change: np.ndarray) -> np.ndarray:
-    """Return a change (C, H, W) as an 8-bit picture (H, W, 3) around grey. Its largest value is black or white."""
+    """Return a change, shape (C, H, W), as an 8-bit picture, shape (H, W, 3), around grey.
+
+    The largest change is black or white.
+    """
     largest = float(np.abs(change).max()) or 1.0
     pixels = (127.5 + 127.5 * change / largest).round().clip(0, 255).astype(np.uint8).transpose(1, 2, 0)
     return np.repeat(pixels, 3, 2) if pixels.shape[2] == 1 else pixels
@@ -291,10 +303,10 @@ def _magnify(pixels: np.ndarray, side: int = SIDE) -> np.ndarray:
 
 
 def write_hardness(folder: ReportData) -> Section | None:
-    """Build a table of images by the rate of runs in which they stay robust, the easiest to fool first.
+    """Build the section that lists images by the number of runs in which they stay robust, the easiest to fool first.
 
     Returns:
-        The section, or None if the table is empty.
+        The section, or None if there are no images.
     """
     title, lead = "Hard and easy images", "In how many runs (a model under an attack) does each image stay robust?"
     frame = robust_counts(folder)
@@ -322,16 +334,24 @@ def write_hardness(folder: ReportData) -> Section | None:
 
 
 def _names_of(folder: ReportData, data: str) -> Sequence[str]:
-    """Return the class names of some data, if all models evaluated on the data have the same names."""
+    """Return the class names of a data set.
+
+    Empty if the models that were evaluated on the data have different names.
+    """
     known = {tuple(class_names(clean)) for clean in folder.outcomes.clean.values() if clean.subject.data == data}
     return known.pop() if len(known) == 1 else ()
 
 
 def robust_counts(folder: ReportData) -> pd.DataFrame:
-    """Return a table with one row per image.
+    """Return a table of how often each image stays robust, with one row per image.
 
-    The columns are `data`, `image`, `label`, `survived` (runs in which it stays robust), `wrong` (runs in which it is
-    misclassified when clean), `cells` (all runs) and `share` (`survived` / `cells`).
+    The columns are:
+
+    - `data`, `image`, `label`: data set, name and true class of the image.
+    - `survived`: number of runs in which the image stays robust.
+    - `wrong`: number of runs in which the clean image is misclassified.
+    - `cells`: number of all runs with a valid result for the image.
+    - `share`: `survived` divided by `cells`.
     """
     heads, counted = {}, {}
     for outcome in folder.outcomes.done:
@@ -350,5 +370,5 @@ def robust_counts(folder: ReportData) -> pd.DataFrame:
 
 
 def class_text(names: Sequence[str], index: int) -> str:
-    """Format a class: "tabby (281)", or only its index."""
+    """Format a class, such as "tabby (281)". If the name is unknown, only the index is shown."""
     return f"{names[index]} ({index})" if 0 <= index < len(names) else str(index)

@@ -1,4 +1,4 @@
-"""Leaderboard: a heat map of models and attacks for any metric, and tables of all metrics."""
+"""Sections on metrics: a heat map of models and attacks for any metric, and tables of all metrics."""
 
 import math
 from collections.abc import Sequence
@@ -35,14 +35,21 @@ _COUNTS = ("models", "attacks", "cells", "failed", "images", "violations")
 
 
 def present_symbols(folder: ReportData) -> list[str]:
-    """Return the symbols that have a value in some run, in the order of `METRICS`. Symbols of curves are excluded."""
+    """Return the symbols of the metrics that have a value in some run, in the order of `METRICS`.
+
+    Metrics of distance curves are excluded.
+    """
     symbols = [shown_symbol(name) for name, record in METRICS.items() if record.only != ("models",)]
     symbols += folder.outcomes.users_symbols
     return [name for name in drop_absent(symbols, folder.outcomes, explicit=False) if not is_of_distances(name)]
 
 
 def write_leaderboard(pairs: Table) -> Section:
-    """Build the section with the heat map from the table by pairs."""
+    """Build the section with the heat map of models and attacks.
+
+    Args:
+        pairs: table by pairs of attack and model.
+    """
     title, lead = "Leaderboard", "Every attack on every model. Choose a metric; press a heading to sort by it."
     if any(row.labels["targeted"] for row in pairs.rows):
         lead += (
@@ -75,7 +82,7 @@ def write_leaderboard(pairs: Table) -> Section:
 
 
 def write_metrics(attacks: Table, models: Table, pairs: Table, folder: ReportData) -> Section:
-    """Build the section with CANARY's tables of attacks and models, the table by pairs, and definitions of symbols."""
+    """Build the section with tables of all metrics by attack, by model and by pair, and definitions of the symbols."""
     results = folder.outcomes
     kept = (results.store.folder / "images").is_dir()
     lacking = unmeasured_line([each.cell for each in results.done], "FOLDER", kept=kept)
@@ -104,13 +111,13 @@ def write_metrics(attacks: Table, models: Table, pairs: Table, folder: ReportDat
 
 
 def describe(symbol: str) -> tuple[str, str]:
-    """Return title and one-line meaning of a symbol."""
+    """Return title and one-line meaning of a metric."""
     known = record_of(symbol)
     return (symbol, "the user's own") if known is None else (known.title, known.meaning)
 
 
 def _direction(symbol: str) -> dict[str, Any]:
-    """Return which values of a metric are good, and its range, for the colours."""
+    """Return the range of a metric and which values are good. The script of the page chooses colours from this."""
     known = record_of(symbol)
     low, high = known.between if known else (0.0, math.inf)
     robust = known.robust_when if known else "higher"
@@ -144,14 +151,14 @@ def _metric_table(name: str, caption: str, table: Table) -> PageTable:
 
 
 def _narrow(pairs: Table) -> Table:
-    """Return the table with the usual metrics only, if all metrics would make the page too large."""
+    """Return the table with only the usual metrics, if all metrics would make the page too large."""
     if len(pairs.rows) * len(pairs.symbols) <= _CELLS:
         return pairs
     return replace(pairs, symbols=tuple(symbol for symbol in pairs.symbols if METRICS.get(symbol, PLAIN).brief))
 
 
 def _symbol_column(symbol: str, table: Table) -> Column:
-    """Return a metric's column. If there are many metrics and this is not a usual one, it is hidden initially."""
+    """Return the table column of a metric. If a table has many metrics, unusual metrics are hidden at first."""
     many = len(table.symbols) > sum(record.brief for record in METRICS.values())
     return Column(symbol, _tooltip(symbol), many and symbol in METRICS and not METRICS[symbol].brief)
 

@@ -1,4 +1,7 @@
-"""Sections on provenance (settings, versions, hashes, failures, commands to repeat the runs) and terms."""
+"""Sections on the origin of the results (settings, versions, hashes, failures, commands to repeat the runs).
+
+The last section explains the terms of the report.
+"""
 
 import json
 import shlex
@@ -49,11 +52,11 @@ _STATE: Mapping[str, str] = {"done": "pass", "failed": "fail", "running": "unkno
 
 
 def write_provenance(folder: ReportData, version: str) -> Section:
-    """Build the section with everything that is needed to check a number or to reproduce it.
+    """Build the section on provenance: settings, versions, failed runs, and the commands that repeat the runs.
 
     Args:
         folder: data of the report.
-        version: current davylamp version.
+        version: version of davylamp that makes the page.
     """
     states = list(folder.states.values())
     failed = [state for state in states if state.status == "failed"]
@@ -78,7 +81,7 @@ def write_provenance(folder: ReportData, version: str) -> Section:
 
 
 def collect(states: list[CellState], name: str) -> str:
-    """Summarise a field of the runs' metadata: its value, or all values with their numbers of runs."""
+    """Summarise a field of the metadata of all runs: the common value, or each value with its number of runs."""
     counts = Counter(str(state.meta.get(name, "")) for state in states)
     if len(counts) == 1:
         return next(iter(counts))
@@ -86,7 +89,7 @@ def collect(states: list[CellState], name: str) -> str:
 
 
 def collect_versions(states: list[CellState]) -> dict[str, str]:
-    """Return the version of each library. If there are several, each is listed with its number of runs."""
+    """Return the version of each library. If runs used several versions, each version has its number of runs."""
     versions: dict[str, Counter[str]] = {}
     for state in states:
         for name, version in state.meta.get("versions", {}).items():
@@ -118,7 +121,7 @@ def _facts(folder: ReportData, states: list[CellState], version: str) -> tuple[t
 
 
 def _rerun_blocks(folder: ReportData) -> list[Any]:
-    """Return the configuration that repeats these runs, and the command that runs it."""
+    """Return blocks with the configuration that repeats the runs, and the command that evaluates it."""
     cells = [state.cell for state in folder.states.values()]
     outcomes = folder.outcomes
     tested = transfer_of([outcome.cell for outcome in outcomes.done], outcomes.transfers or {}, outcomes.subjects)
@@ -171,6 +174,6 @@ def _cells(states: list[CellState]) -> PageTable:
 
 
 def write_glossary() -> Section:
-    """Build the glossary."""
+    """Build the section that explains the terms of the report."""
     terms = Collapsible(f"{len(_TERMS)} terms of this page", (DefinitionList(_TERMS),))
     return Section("glossary", "Glossary", "", (terms,))

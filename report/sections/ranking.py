@@ -1,4 +1,4 @@
-"""Ranking of the models, with the uncertainty of every rank."""
+"""Section on the ranking of the models, with the uncertainty of every rank."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -42,10 +42,10 @@ _LEAD = (
 
 
 def write_ranking(folder: ReportData, *, seed: int = 0) -> Section | None:
-    """Build the section: abilities and ranks with intervals and tie groups, and items that separate the models.
+    """Build the section on the ranking of the models: scores, ranks, tie groups, and items that separate the models.
 
     Returns:
-        The section, or None if there is only one model and there is nothing else to show.
+        The section, or None if there is only one model and only one library.
     """
     frame = load_outcomes(folder.outcomes)
     libraries = write_libraries(frame, seed)
@@ -122,7 +122,7 @@ def _bars(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Bars:
 
 
 def write_items(folder: ReportData, ranking: Ranking, responses: Responses) -> list[Any]:
-    """Build the map of abilities and difficulties, and lists of the attacks and images that separate the models."""
+    """Build the blocks on items: a map of abilities and difficulties, and which attacks and images separate models."""
     fit: Any = ranking.fit
     kinds, values = np.array(_plain_radii(folder, item_kinds(responses))), responses.values
     difficulties = {str(kind): fit.difficulty[kinds == kind] for kind in dict.fromkeys(kinds)}
@@ -162,7 +162,7 @@ def _count(values: np.ndarray) -> TableCell:
 
 
 def _plain_radii(folder: ReportData, kinds: Sequence[str]) -> list[str]:
-    """Format the radii in the kinds of items as on the rest of the page."""
+    """Return the kinds of items with radii in the same format as on the rest of the page."""
     rules = {outcome.cell.threat_model for outcome in folder.outcomes.done}
     balls = [(rule.norm, rule.epsilon) for rule in rules if rule.epsilon is not None]
     words = {f" {norm} {epsilon:.4g}": f" {norm} {format_radius(norm, epsilon)}" for norm, epsilon in balls}
@@ -172,7 +172,7 @@ def _plain_radii(folder: ReportData, kinds: Sequence[str]) -> list[str]:
 
 
 def _pictures(folder: ReportData) -> dict[str, str]:
-    """Return, for each image of the responses, the name of its clean image in the gallery, if it has one."""
+    """Return the names of clean images in the gallery, by the name of the image in the responses."""
     return {
         f"{known.subject.data} {example.image}": f"{key}-{example.place}"
         for key, known in folder.outcomes.clean.items()
@@ -182,7 +182,10 @@ def _pictures(folder: ReportData) -> dict[str, str]:
 
 
 def write_libraries(frame: pd.DataFrame, seed: int) -> list[Any]:
-    """Describe the images on which one library's implementations differ from the others at equal ability."""
+    """Build the blocks on images on which the implementations of one library differ from the others at equal ability.
+
+    Empty if only one library was used.
+    """
     if frame["library"].nunique() < 2:
         return []
     how = "`davylamp rank FOLDER --subjects implementations` gives more detail."

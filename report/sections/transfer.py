@@ -1,4 +1,4 @@
-"""Section on transfer: rates at which examples fool other models, with a matrix for each attack."""
+"""Section on transfer: rates at which examples made on one model fool other models, with a matrix for each attack."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ from ..parts.blocks import Collapsible, Column, Section, TableCell, Text, entry,
 
 
 def write_transfer(transfer: Transfer | None) -> Section | None:
-    """Build the section with the matrices, or None if no example was tested on another model."""
+    """Build the section with the transfer matrices. None if no example was tested on a different model."""
     if transfer is None:
         return None
     lead = (
@@ -32,7 +32,7 @@ def _blocks(table: TransferTable, place: int) -> list[Any]:
             for model, row, counts in zip(table.models, table.threat_from, table.threat_from_attacks, strict=True)
         ],
         note="Each mean is over the attacks that have a rate for the pair of models. "
-        "If some have none, the number of attacks is shown.",
+        "If some attacks have no rate, the number of attacks in the mean is shown.",
     )
     rows = []
     folds = []
@@ -53,7 +53,12 @@ def _blocks(table: TransferTable, place: int) -> list[Any]:
 
 
 def _heat(value: Estimate, *, of: tuple[int, int] = (1, 1)) -> TableCell:
-    """Format a rate. `of` is the number of attacks in the mean, and the number of all attacks."""
+    """Format a transfer rate as a table cell.
+
+    Args:
+        value: transfer rate.
+        of: number of attacks in the mean, and number of all attacks. If the numbers differ, the cell shows both.
+    """
     if math.isnan(value.value):
         return TableCell("-", None, title="not tested")
     shown = entry(value)

@@ -1,4 +1,4 @@
-"""First section: the most robust model, the strongest attack, agreement of libraries, and failed indicators."""
+"""First section of the report: most robust model, strongest attack, agreement of libraries, and failed indicators."""
 
 import math
 from collections import Counter
@@ -40,11 +40,11 @@ _THREATS = 3  # most threat models with a sentence per question
 def write_verdict(
     folder: ReportData, table: Table, pairs: Sequence[PairComparison], checks: Sequence[Finding]
 ) -> Section:
-    """Build the answers to the key questions, a figure, and the numbers of every model.
+    """Build the first section: answers to the key questions, figures, and a table of all models.
 
     Args:
         folder: data of the report.
-        table: table by models, with CA and RA.
+        table: table by models, with the metrics CA and RA.
         pairs: pairs of implementations with their verdicts.
         checks: results of the failure indicators.
     """
@@ -67,7 +67,7 @@ def write_verdict(
 
 
 def draw_standing(standing: ThreatModelRanking, place: int) -> Bars:
-    """Draw the models under a threat model, the most robust first, with intervals and clean accuracy."""
+    """Draw the robustness of the models under a threat model, the most robust first, with intervals."""
     norm, shares = standing.norm, (0.0, 0.5, 1.0)
     known = [end for each in standing.places for end in (each.value, each.high) if math.isfinite(end)]
     top = (float(f"{1.05 * max(known, default=1.0):.2g}") or 1.0) if norm else 1.0

@@ -1,1 +1,1 @@
-"""Output as terminal tables, plain text, CSV, JSON, Markdown or LaTeX."""
+"""Output of davylamp's results as terminal tables, plain text, CSV, JSON, Markdown or LaTeX."""

@@ -14,17 +14,18 @@ _COLUMNS = (
 
 
 def catalogue_json(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the implementations as a JSON list of records."""
+    """Return the records of implementations as a JSON list."""
     return json.dumps([_plain(dict(row)) for row in rows], indent=2, allow_nan=False)
 
 
 def print_attacks(attacks: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
-    """Print the attacks: on a terminal grouped by kind, otherwise one line per attack with libraries and norms.
+    """Print a list of attacks.
 
-    The attack libraries are not imported.
+    On a terminal, the names are grouped by kind of attack. Otherwise, each attack has a line with its libraries and
+    norms.
 
     Args:
-        attacks: records with the fields attack, title, norms, knowledge, kind and libraries.
+        attacks: one record per attack, with the fields attack, title, norms, knowledge, kind and libraries.
         console: output console.
     """
     page = console.page
@@ -45,11 +46,13 @@ def print_attacks(attacks: Sequence[Mapping[str, Any]], console: PlainConsole) -
 def print_catalogue(
     rows: Sequence[Mapping[str, Any]], findings: Mapping[str, str], parameters: Mapping[str, str], console: PlainConsole
 ) -> None:
-    """Print the implementations. If all are of the same attack, also explain patches, known issues and parameters.
+    """Print a table of implementations and their known issues.
+
+    If all implementations belong to the same attack, patches and parameters are also explained.
 
     Args:
-        rows: one record per implementation, see `adapters.describe`.
-        findings: known issues by id.
+        rows: one record per implementation, from `adapters.describe`.
+        findings: descriptions of all known issues, by id.
         parameters: meaning of each canonical parameter.
         console: output console.
     """
@@ -72,7 +75,7 @@ def print_catalogue(
 
 
 def _cell(row: Mapping[str, Any], column: str) -> Any:
-    """Return the value for a cell. Defaults that depend on the norm are grouped by norm."""
+    """Return the value of a table cell. Defaults that depend on the norm become text, grouped by norm."""
     value = row[column]
     if column == "defaults" and isinstance(value, Mapping):
         value = _with_radii(value)
@@ -86,7 +89,7 @@ def _cell(row: Mapping[str, Any], column: str) -> Any:
 
 
 def _with_radii(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return defaults, by parameter or by norm and parameter, with step sizes formatted like radii."""
+    """Return defaults with step sizes formatted like radii. Keys are parameters, or norms with parameters below."""
     shown: dict[str, Any] = {}
     for name, value in defaults.items():
         if isinstance(value, Mapping):

@@ -13,13 +13,13 @@ COLUMNS = ("attacker", "attack", "made on", "gradients", "radius", "accuracy", "
 
 
 def attempt_text(attempt: AttackOutcome) -> str:
-    """Format one attack as one line."""
+    """Format an attack of a challenge, with its accuracy or error, as one line of text."""
     what = f"failed: {attempt.error}" if attempt.error else f"accuracy {share_text(attempt.accuracy)}"
     return f"- {PARTS[attempt.part]}: {attempt.title}, radius {attempt.epsilon:.4g}: {what}"
 
 
 def attempt_row(attempt: dict[str, Any], norm: str) -> list[Any]:
-    """Format an attack from a challenge document as a row with the columns `COLUMNS`."""
+    """Format an attack of a challenge document as a table row with the columns `COLUMNS`."""
     accuracy, kinds = attempt["accuracy"], attempt["violations"]
     numbers = (
         [f"failed: {attempt['error']}", "-", "-"]
@@ -38,7 +38,7 @@ def attempt_row(attempt: dict[str, Any], norm: str) -> list[Any]:
 
 
 def verdict_lines(document: dict[str, Any]) -> list[str]:
-    """Format the verdict, and the accuracy at each radius."""
+    """Format the verdict of a challenge, the accuracy at each radius, and the failure indicators as lines of text."""
     norm, worst = document["norm"], document["worst"]
     rules = f"{norm} {format_radius(norm, document['epsilon'])}"
     shares = [(format_radius(norm, each["epsilon"]), each["value"]) for each in document["radii"]]
@@ -53,7 +53,7 @@ def verdict_lines(document: dict[str, Any]) -> list[str]:
 
 
 def _indicators(document: dict[str, Any]) -> str:
-    """Count the indicators by state, and name those that fail or warn."""
+    """Return the number of failure indicators in each state, with the names of those that fail or warn."""
     parts = []
     for state in ("fail", "warn", "pass"):
         names = ", ".join(
@@ -65,7 +65,7 @@ def _indicators(document: dict[str, Any]) -> str:
 
 
 def strongest_of_each_kind(attempts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the attack with the lowest accuracy of each kind, and all failed attacks."""
+    """Return, for each kind of attack, the attack that leaves the lowest accuracy. Failed attacks are also returned."""
     lowest: dict[str, dict[str, Any]] = {}
     for each in attempts:
         best = lowest.setdefault(each["part"], each)
@@ -75,7 +75,10 @@ def strongest_of_each_kind(attempts: Sequence[dict[str, Any]]) -> list[dict[str,
 
 
 def _above_clean(document: dict[str, Any]) -> list[str]:
-    """Return a note if an attack leaves an accuracy above the clean one, which a random model's samples allow."""
+    """Return a note if the accuracy under an attack exceeds the clean accuracy.
+
+    This may happen with a randomised model.
+    """
     clean = document["clean"]["value"]
     mine = [each for each in document["attempts"] if each["part"] != "undefended" and each["accuracy"]]
     if clean is None or all(each["accuracy"]["value"] <= clean for each in mine):
@@ -84,7 +87,13 @@ def _above_clean(document: dict[str, Any]) -> list[str]:
 
 
 def print_challenge(document: dict[str, Any], page: str, console: PlainConsole) -> None:
-    """Print the verdict, the attacks, the accuracies and the path of the page."""
+    """Print the result of a challenge: verdict, notes, table of attacks, accuracies, and path of the report page.
+
+    Args:
+        document: challenge as JSON types.
+        page: path of the report page.
+        console: output console. If verbose, all attacks are printed instead of the strongest of each kind.
+    """
     verdict, *more = verdict_lines(document)
     for line in (verdict, *lead_of(document), *_above_clean(document), *document.get("notes", ())):
         console.print(line, highlight=False, markup=False)

@@ -1,4 +1,4 @@
-"""Terminal output of failure indicators and contract checks. Problems are printed in full, passes as counts."""
+"""Terminal output of failure indicators and contract checks. Problems are printed in full, the others as counts."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
@@ -12,12 +12,12 @@ _UNKEPT = ("broken", "weak", "not shown")  # states of a contract check, the wor
 
 
 def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], console: PlainConsole) -> None:
-    """Print notes, counts, indicators that fail or warn, and the command for unknown ones.
+    """Print results of failure indicators: counts, a table of failures and warnings, and advice for unknown results.
 
     Args:
         checks: results of `check_folder`.
         title: heading of the counts.
-        notes: warnings on the folder, such as a model that is random and does not say so.
+        notes: warnings about the results folder, such as a model that is random but not declared as random.
         console: output console. If verbose, unknown and passing indicators are listed individually.
     """
     print_notes(notes, console)
@@ -31,7 +31,10 @@ def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], co
 
 
 def count_states(checks: Sequence[Finding]) -> str:
-    """Count the indicators by state, and name those that fail: "1 fail (Unavailable gradients), 0 warn, ..."."""
+    """Return the number of indicators in each state, with the names of failed indicators.
+
+    For example, "1 fail (Unavailable gradients), 0 warn, ...".
+    """
     counts = Counter(check.state for check in checks)
     failed = Counter(check.title for check in checks if check.state == "fail")
     names = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in failed.items())
@@ -40,7 +43,10 @@ def count_states(checks: Sequence[Finding]) -> str:
 
 
 def _rows(checks: Sequence[Finding], *, folded: bool) -> list[list[Any]]:
-    """Build the table rows, the worst first. If `folded`, there is one row per indicator and state, with an example."""
+    """Build the table rows, the worst states first.
+
+    If `folded`, all results of an indicator with the same state share a row, with the first result as an example.
+    """
     rows: list[list[Any]] = []
     for state in STATES:
         groups: dict[Hashable, list[Finding]] = {}
@@ -58,12 +64,12 @@ def _rows(checks: Sequence[Finding], *, folded: bool) -> list[list[Any]]:
 
 
 def print_promises(promises: Sequence[Any], attacks: int, console: PlainConsole) -> None:
-    """Print contract checks that are broken, weak or not shown, then counts.
+    """Print results of contract checks: a table of the broken, weak and not shown checks, and the number per state.
 
     Args:
         promises: results of contract checks.
-        attacks: number of attacks tested.
-        console: output console. If verbose, satisfied and inapplicable checks are listed individually.
+        attacks: number of tested attacks.
+        console: output console. If verbose, the table also has satisfied and inapplicable checks.
     """
     states = (*_UNKEPT, *dict.fromkeys(each.state for each in promises if each.state not in _UNKEPT))
     alike: dict[tuple[str, ...], list[str]] = {}
@@ -80,7 +86,10 @@ def print_promises(promises: Sequence[Any], attacks: int, console: PlainConsole)
 
 
 def print_conformance(findings: Sequence[Any], console: PlainConsole) -> None:
-    """Print false results on misbehaving models, then counts. If the console is verbose, also print correct results."""
+    """Print false results on misbehaving models as a table, then counts.
+
+    A verbose console also shows correct results.
+    """
     wrong = [each for each in findings if each.complaint]
     lines = [
         (each.implementation, each.norm, each.plant, each.complaint or "correct", each.outcome)

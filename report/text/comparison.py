@@ -1,4 +1,4 @@
-"""Output of a library comparison: tables for the terminal, and a JSON document."""
+"""Output of a library comparison: tables for the terminal, CSV, and a JSON document."""
 
 import json
 import math
@@ -30,10 +30,11 @@ _NUMBERS = (  # columns after those of the rate
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:
-    """Return the comparison as JSON types, with undefined values as null.
+    """Return a comparison as JSON types. Undefined numbers are null.
 
-    `chosen` lists the defaults that were used, `differing_defaults` those of each library if these were used, `notes`
-    the warnings, errors and known issues, `versions` those of davylamp and of the libraries.
+    `chosen` lists the defaults that were used. `differing_defaults` lists the defaults of each library in which the
+    libraries differ. `notes` contains warnings, errors and known issues. `versions` contains the versions of davylamp
+    and of the libraries.
     """
     threat_model = comparison.threat_model
     document = {
@@ -61,12 +62,12 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
 
 
 def comparison_json(comparison: Comparison) -> str:
-    """Return `comparison_document` as indented JSON text."""
+    """Return the JSON document of a comparison (see `comparison_document`) as indented text."""
     return json.dumps(comparison_document(comparison), indent=2, allow_nan=False)
 
 
 def comparison_csv(comparison: Comparison) -> str:
-    """Return CSV with one line per implementation and numbers in full precision."""
+    """Return a comparison as CSV, with one line per implementation and numbers in full precision."""
     rules, rate = comparison.threat_model, comparison.success_metric
     case = {"model": comparison.model, "data": comparison.data, "norm": rules.norm, "epsilon": rules.epsilon}
     case["seed"] = comparison.seed
@@ -76,7 +77,7 @@ def comparison_csv(comparison: Comparison) -> str:
 
 
 def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
-    """Print the range of the success rate and the verdicts on the pairs, then the implementations and the notes.
+    """Print a comparison: range of the success rate, verdicts on the pairs, table of implementations, and notes.
 
     Args:
         comparison: comparison to print.
@@ -108,7 +109,7 @@ def print_comparison(comparison: Comparison, console: PlainConsole) -> None:
 
 
 def _range_text(comparison: Comparison) -> list[str]:
-    """Describe the lowest and the highest success rate, with intervals and implementations."""
+    """Describe the lowest and the highest success rate, each with its interval and implementation."""
     done, rate = [row for row in comparison.rows if row.metrics], comparison.success_metric
     if not done:
         return []
@@ -126,7 +127,7 @@ def _range_text(comparison: Comparison) -> list[str]:
 
 
 def verdict_notes(comparison: Comparison) -> list[str]:
-    """Explain the power of the tests, the excluded images, and the meaning of "equivalent"."""
+    """Return explanations of the verdicts: power of the tests, excluded images, intervals and the word "equivalent"."""
     lines = dict.fromkeys(_power_lines(comparison))
     tested = [pair.judgement for pair in comparison.pairs if pair.judgement.images]
     if levels := list(dict.fromkeys(each.correction for each in tested)):
@@ -160,7 +161,7 @@ def _verdicts_text(pairs: Sequence[PairComparison]) -> str:
 
 
 def _power_lines(comparison: Comparison) -> list[str]:
-    """Describe the smallest detectable differences, in one line for all pairs that can be significant."""
+    """Describe the smallest difference that each paired test can detect. Pairs with equal numbers share a line."""
     judgements = [pair.judgement for pair in comparison.pairs_that_ran]
     able = dict.fromkeys((each.images, each.detectable) for each in judgements if each.can_be_significant)
     lines = list(dict.fromkeys(each.power for each in judgements if not each.can_be_significant))
@@ -198,7 +199,7 @@ def _notes(comparison: Comparison, *, every: bool) -> list[str]:
 
 
 def _what_they_count(result: AttackResult | None) -> str:
-    """Describe how invalid results count, by cause."""
+    """Describe how the invalid results of an attack count, by the cause of the result."""
     faults = Counter(() if result is None else filter(None, result.faults))
     said = {
         "library": "caused by the library, counted as not fooled",

@@ -39,16 +39,16 @@ _FORMULA = tuple("=+-@\t\r")  # characters that start a formula in a spreadsheet
 
 @dataclass
 class Page:
-    """Output of a command, collected and printed at its end.
+    """Output of a command, which is collected and printed when the command ends.
 
     Args:
-        columns: columns to show, from any table. Empty for those that fit.
+        columns: headings of the columns to show, in all tables. Empty means that each table shows the columns that fit.
         wide: whether to show every column, regardless of the terminal width.
         verbose: whether to show all notes and columns.
-        seen: columns of all tables so far.
-        left_out: columns that did not fit.
+        seen: headings of all columns of the tables so far.
+        left_out: headings of the columns that did not fit.
         parts: collected output.
-        short: whether to limit the output to one page.
+        short: whether to limit the output to one screen.
     """
 
     columns: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Page:
     short: bool = False
 
     def collect(self, lines: Sequence[str], style: str) -> None:
-        """Add lines. Consecutive notes form one part."""
+        """Add lines of text. Consecutive notes (lines that begin with "- ") form one part of the page."""
         if not lines[0].startswith("- "):
             self.parts.append(Lines(tuple((line, style) for line in lines)))
             return
@@ -75,7 +75,8 @@ class PlainConsole(Console):
     r"""Console that prints text literally: no markup, no emoji names, and control characters as `\\x1b`.
 
     Args:
-        page: collects the output. None to print immediately and to list omitted columns after each table.
+        page: page that collects the output. If None, output is printed immediately, and omitted columns are listed
+            after each table.
     """
 
     def __init__(self, *, stderr: bool = False, page: Page | None = None, **options: Any):
@@ -93,9 +94,9 @@ class PlainConsole(Console):
         return self.page is not None and self.page.verbose
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print like `Console.print`, but keep leading blank lines and escape other control characters.
+        """Print text like rich's `Console.print`, but keep leading blank lines and escape other control characters.
 
-        On a terminal, text is wrapped between words, and items that begin with "- " are indented.
+        On a terminal, text is wrapped between words, and list items ("- ...") are indented.
         """
         shown = [_shown(each) if isinstance(each, str) else each for each in objects]
         if len(shown) == 1 and isinstance(shown[0], str):
@@ -109,7 +110,10 @@ class PlainConsole(Console):
         super().print(*(each.replace(KEPT, " ") if isinstance(each, str) else each for each in shown), **options)
 
     def show(self, page: Page) -> None:
-        """Print the parts of a page. On a terminal, print at most one screen unless the user requested more."""
+        """Print the parts of a page, then the omitted columns and the numbers of omitted rows.
+
+        On a terminal, at most one screen is printed unless the user requested more.
+        """
         counts = [len(part.heights) for part in page.parts]
         if self.has_screen and page.short:
             counts = shorten(page.parts, LONGEST)
@@ -144,10 +148,15 @@ class PlainConsole(Console):
 
 @contextmanager
 def open_page(columns: Sequence[str] = (), *, wide: bool = False, verbose: bool = False) -> Iterator[PlainConsole]:
-    """Yield a console whose output is printed on exit, followed by a list of omitted columns and rows.
+    """Yield a console that collects the output of a command and prints it on exit.
+
+    Args:
+        columns: headings of the columns to show. Empty means the columns that fit.
+        wide: whether to show every column, regardless of the terminal width.
+        verbose: whether to show all notes and columns.
 
     Raises:
-        UnknownName: If a requested column is in none of the tables.
+        UnknownName: If none of the tables has a requested column.
     """
     page = Page(tuple(map(heading, columns)), wide, verbose, short=not (columns or wide or verbose))
     console = make_console(page=page)
@@ -162,7 +171,7 @@ def open_page(columns: Sequence[str] = (), *, wide: bool = False, verbose: bool 
 def escape_control_characters(text: str) -> str:
     r"""Escape control characters, and characters that reorder text, as `\x1b`, `\n`, `\u202e`.
 
-    Names and error messages may come from other people's folders.
+    Names and error messages may come from folders of other people, and could otherwise change the terminal.
     """
     if text.isprintable():
         return text
@@ -186,23 +195,25 @@ def print_table(  # noqa: PLR0913 - options of a table
     common: Sequence[str] = (),
     narrow: bool = False,
 ) -> list[str]:
-    """Print a table: on a terminal the columns that fit, in a pipe all columns. Words are never broken.
+    """Print a table.
+
+    On a terminal, only the columns that fit are printed, without breaking words. In a pipe, all columns are printed.
 
     Args:
-        title: heading. Empty for no heading.
+        title: heading of the table. Empty means no heading.
         columns: headings of the columns.
-        rows: cells of each row, as formatted texts or plain values.
-        console: output console. None for standard output.
+        rows: cells of each row. Values that are not texts are formatted (see `format_cell`).
+        console: output console. None means standard output.
         keys: number of leading columns that identify a row and are always shown.
-        order: columns in decreasing priority. Unlisted columns come last.
-        rest: treatment of columns that do not fit. "drop" omits and lists them, "stack" puts them in a table below, and
-            "blocks" writes each row as a block of lines.
-        common: columns that are printed once above the table if all rows have the same value and this saves space. This
-            also applies to keys.
-        narrow: whether a pipe also gets only the columns that fit 80 characters, unless the user requested more.
+        order: columns in decreasing priority. Columns that are not listed have the lowest priority.
+        rest: treatment of columns that do not fit. "drop" omits these columns and lists their names, "stack" prints
+            another table below, and "blocks" prints each row as a block of lines.
+        common: columns that may be printed once above the table if all rows have the same value. Key columns are
+            treated in this way, too.
+        narrow: whether to omit columns beyond 80 characters in a pipe, too, unless the user requested more.
 
     Returns:
-        Names of the printed columns.
+        Headings of the printed columns.
     """
     to = console if isinstance(console, PlainConsole) else make_console()
     if console is not None and to is not console:
@@ -245,19 +256,19 @@ def print_table(  # noqa: PLR0913 - options of a table
 
 
 def heading(column: str) -> str:
-    """Return the displayed heading of a column. Its stored name may be an older term."""
+    """Return the heading under which a column is displayed. The stored name of a column may be an older term."""
     return _HEADINGS.get(column, column)
 
 
 def print_notes(notes: Iterable[str], console: Console) -> None:
-    """Print notes as a list. Notes with the same text on several subjects become one, unless the console is verbose."""
+    """Print notes as a list. Notes that differ only in their subject become one, unless the console is verbose."""
     verbose = isinstance(console, PlainConsole) and console.verbose
     for line in dict.fromkeys(notes) if verbose else merge_alike(notes):
         console.print(f"- {line}")
 
 
 def make_console(*, stderr: bool = False, page: Page | None = None) -> PlainConsole:
-    """Build a console with the terminal's width. In a pipe, it neither wraps nor colours text."""
+    """Build a console with the width of the terminal. In a pipe, the console neither wraps nor colours text."""
     console = PlainConsole(stderr=stderr, page=page)
     if console.is_terminal:
         return console
@@ -266,7 +277,7 @@ def make_console(*, stderr: bool = False, page: Page | None = None) -> PlainCons
 
 
 def format_cell(value: Any) -> str:
-    """Format a cell: three significant digits, "-" for undefined values, and comma-separated lists."""
+    """Format a value as text: three significant digits, "-" if undefined, commas between the items of a list."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if isinstance(value, bool):
@@ -281,18 +292,18 @@ def format_cell(value: Any) -> str:
 
 
 def interval_text(value: float, low: float, high: float) -> str:
-    """Format an estimate as "0.639 [0.47, 0.79]", without brackets if the interval is unknown.
+    """Format an estimate with its interval, such as "0.639 [0.47, 0.79]". Without an interval, only the value is shown.
 
-    The bounds are rounded to two digits of the interval's width.
+    The number of decimals follows from two significant digits of the interval's width.
     """
     shown, *ends = interval_texts(value, low, high)
     return f"{shown} [{', '.join(ends)}]" if ends else shown
 
 
 def interval_texts(value: float, low: float, high: float) -> list[str]:
-    """Format a value and both bounds separately, rounded as in `interval_text`.
+    """Format a value and the bounds of its interval as separate texts, rounded as in `interval_text`.
 
-    Without an interval, only the value is returned.
+    If a bound is NaN, only the value is returned.
     """
     if math.isnan(low) or math.isnan(high):
         return [format_cell(value)]
@@ -306,9 +317,9 @@ def interval_texts(value: float, low: float, high: float) -> list[str]:
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Format a table as CSV, with numbers in full precision and undefined cells empty.
+    """Return a table as CSV, with numbers in full precision. Undefined cells are empty.
 
-    A text that a spreadsheet would read as a formula gets a leading ', and control characters are escaped.
+    If a spreadsheet would read a text as a formula, the text gets a leading apostrophe. Control characters are escaped.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -319,7 +330,7 @@ def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def frame_csv(frame: Any) -> str:
-    """Format a pandas table like `to_csv`."""
+    """Return a pandas data frame as CSV, in the format of `to_csv`."""
     return to_csv(list(frame.columns), frame.astype(object).to_numpy().tolist())
 
 

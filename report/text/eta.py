@@ -1,4 +1,4 @@
-"""Remaining time, estimated from the measured cost per image of each attack."""
+"""Estimates the remaining time of an evaluation from the measured cost per image of each run."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ __all__ = ["TimeLeft", "duration"]
 
 
 class _Part:
-    """Progress of the images with one name: number of remaining images, and cost of the finished ones."""
+    """Progress of a run: number of remaining images, and cost of the finished images."""
 
     def __init__(self, left: int, passes: float):
         self.left, self.expected = left, passes
@@ -21,22 +21,25 @@ class _Part:
 
     @property
     def partly(self) -> float | None:
-        """Progress on unfinished images, in images; None if the caller computes it from `passes`."""
+        """Progress on images that are not finished, as a number of images.
+
+        If None, `TimeLeft` computes this from the passes.
+        """
         return None
 
     def begin(self) -> None:
-        """Start a task."""
+        """Called when a task of the run starts."""
 
     def ask(self, passes: int) -> None:
-        """Count passes for unfinished images."""
+        """Count model passes for images that are not finished."""
 
 
 class _PartInTurn(_Part):
-    """Progress of a worst case, in which an image is finished as soon as one attack fools it.
+    """Progress of a worst case, in which an image is finished as soon as one attack fools the model.
 
-    The images that remain in the running task have not been fooled so far. Each is therefore expected to need all
-    remaining attacks, however few passes the finished images needed. Images of later tasks are expected to need as
-    many passes as those of finished tasks.
+    No attack has fooled the model on the remaining images of the running task. Each of these images is therefore
+    expected to need all remaining attacks, however few passes the finished images needed. Images of later tasks are
+    expected to need as many passes as images of finished tasks.
     """
 
     def __init__(self, left: int, passes: float):
@@ -67,15 +70,14 @@ class _PartInTurn(_Part):
 
 
 class TimeLeft:
-    """Finished and remaining images of each run, and the remaining time in seconds.
+    """Counts the finished and remaining images of each run, and estimates the remaining time in seconds.
 
-    Seconds are measured for each run, because images differ in cost: an attack may need 1000 queries, a clean
-    prediction only one. For a run that has not started, the time is its expected number of passes times the measured
-    seconds per pass.
+    Seconds per image are measured for each run, because an attack may need 1000 queries, and a clean prediction only
+    one. For a run that has not started, the time is its expected number of passes times the measured seconds per pass.
 
     Args:
-        total: number of images, including finished ones.
-        work: number of images and expected passes per image, by the name of the run.
+        total: number of images of all runs, including finished images.
+        work: number of images, and expected model passes per image, by the name of the run.
         clock: monotonic clock in seconds.
     """
 
@@ -88,7 +90,7 @@ class TimeLeft:
         self._now, self._asked = "", 0  # running name, and its passes for unfinished images
 
     def add(self, name: str, images: int) -> None:
-        """Count finished images of a run. `images` is 0 when work on the run starts."""
+        """Count images of a run that have just been finished. `images` is 0 when work on the run starts."""
         now, part = self._clock(), self._part(name)
         if images:
             part.seconds += now - self._last
@@ -103,7 +105,7 @@ class TimeLeft:
         self._now = name
 
     def skip(self, name: str, images: int) -> None:
-        """Count images that need no computation."""
+        """Remove images that need no computation from the total and from the remaining images of a run."""
         self.total -= images
         if name in self._parts:
             self._parts[name].left = max(self._parts[name].left - images, 0)
@@ -117,7 +119,7 @@ class TimeLeft:
 
     @property
     def partly(self) -> float:
-        """Progress since the last finished image, in images."""
+        """Progress since the last finished image, as a number of images."""
         part = self._parts.get(self._now)
         if part is not None and part.partly is not None:
             return part.partly
@@ -127,7 +129,7 @@ class TimeLeft:
 
     @property
     def seconds_left(self) -> float | None:
-        """Remaining time in seconds; None before the first measurement."""
+        """Estimated remaining time in seconds. None before the first measurement."""
         pass_seconds = self._pass_seconds()
         seconds, unnamed = 0.0, self.total - self.done
         for part in self._parts.values():
@@ -150,7 +152,7 @@ class TimeLeft:
         return self._parts.setdefault(name, _part(name, 0, 1.0))
 
     def _seconds_of(self, part: _Part, pass_seconds: float | None) -> float | None:
-        """Return the seconds for a run's remaining images; None before the first measurement."""
+        """Return the seconds for the remaining images of a run. None before the first measurement."""
         if not isinstance(part, _PartInTurn):
             each = self._image_seconds(part, pass_seconds)
             return None if each is None else part.left * each
@@ -161,7 +163,7 @@ class TimeLeft:
         return None if speed is None else speed * part.passes_left()
 
     def _pass_seconds(self) -> float | None:
-        """Return the seconds per pass over all measurements, including those of the current run."""
+        """Return the measured seconds per model pass over all runs. None before the first measurement."""
         seconds = sum(part.seconds for part in self._parts.values())
         passes = sum(part.done * part.passes for part in self._parts.values())
         if self._asked:

@@ -1,4 +1,4 @@
-"""Output of the evidence on a model: terminal table and Markdown for a model card."""
+"""Output of the evidence about a model's robustness: terminal table, and Markdown for a model card."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,11 +11,11 @@ _COLUMNS = ("document", "place", "topic", "state", "evidence", "next")
 
 
 def print_evidence(result: Any, console: PlainConsole) -> None:
-    """Print the counts, each measurement with the topics that it is evidence for, and notes.
+    """Print the number of covered topics, a table of measurements with the topics that they support, and notes.
 
     Args:
         result: result of `davylamp.evidence`.
-        console: output console. If verbose, each topic is printed with its evidence instead.
+        console: output console. If verbose, the table has a row for each topic instead of each measurement.
     """
     console.print(result.headline)
     if console.verbose:
@@ -37,7 +37,13 @@ def print_evidence(result: Any, console: PlainConsole) -> None:
 
 
 def evidence_markdown(headline: str, rows: Sequence[Mapping[str, str]], notes: Sequence[str]) -> str:
-    """Return a section for a model card: a table per document, and notes."""
+    """Return a Markdown section for a model card: headline, one table per document, and notes.
+
+    Args:
+        headline: number of covered topics, in words.
+        rows: one record per topic.
+        notes: sentences below the tables.
+    """
     parts = ["## Robustness evidence", "", markdown_text(headline), ""]
     columns = ("place", "topic", "state", "evidence")
     for document in dict.fromkeys(row["document"] for row in rows):

@@ -1,4 +1,4 @@
-"""Fits tables to the terminal width: selects columns and arranges the others."""
+"""Fits tables to the width of the terminal: selects the columns to show, and arranges the other columns."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,14 @@ _UNRULED = Box("    \n" * 8, ascii=False)
 
 @dataclass(frozen=True)
 class ColumnWidth:
-    """Widths of a column: the smallest that breaks no word, a comfortable width, and the full width."""
+    """Possible widths of a table column, in characters.
+
+    Attributes:
+        least: smallest width that breaks no word.
+        good: comfortable width.
+        whole: width without line breaks.
+        right: whether the column is right-aligned.
+    """
 
     least: int
     good: int
@@ -47,9 +54,9 @@ class TableText:
         lines: cells of each row.
         keys: number of leading columns that identify a row and are always shown.
         order: columns in decreasing priority.
-        rest: treatment of columns that do not fit, see `console.print_table`.
-        common: columns that are printed once above the table if all rows have the same value. This also applies to
-            keys.
+        rest: treatment of columns that do not fit: "drop", "stack" or "blocks" (see `console.print_table`).
+        common: columns that may be printed once above the table if all rows have the same value. Key columns are
+            treated in this way, too.
     """
 
     names: tuple[str, ...]
@@ -67,11 +74,11 @@ class TableText:
 
     @property
     def measured(self) -> list[ColumnWidth]:
-        """Widths of each column."""
+        """Possible widths of each column."""
         return [measure(name, [line[place] for line in self.lines]) for place, name in enumerate(self.names)]
 
     def part(self, places: Sequence[int]) -> "TableText":
-        """Return the table with these columns only. Its keys are the old keys among these columns."""
+        """Return the table with only the columns at some indices. Key columns remain keys."""
         lines = tuple(tuple(line[place] for place in places) for line in self.lines)
         keys = sum(place < self.keys for place in places)
         return replace(self, names=tuple(self.names[place] for place in places), lines=lines, keys=keys)
@@ -79,10 +86,10 @@ class TableText:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of a page: a fixed heading, and rows of which the last ones may be omitted.
+    """Part of a page: heading lines that are always printed, and rows of text, of which the last may be omitted.
 
     Args:
-        heading: lines with their styles.
+        heading: heading lines with their styles.
         rows: lines of each row.
         what: noun for a row in the note on omitted rows. Empty if no row may be omitted.
     """
@@ -109,13 +116,13 @@ class Lines:
 
 @dataclass(frozen=True)
 class Grid:
-    """Table whose column widths fit every word.
+    """Part of a page: a table with column widths that break no word.
 
     Args:
         table: headings and cells.
         widths: width of each column.
-        measured: measured widths of each column, and whether it is right-aligned.
-        ruled: whether a rule follows the headings.
+        measured: possible widths and alignment of each column.
+        ruled: whether a line is drawn below the headings.
     """
 
     table: TableText
@@ -131,7 +138,7 @@ class Grid:
 
     @property
     def fixed(self) -> int:
-        """Number of lines of the headings and the rule."""
+        """Number of lines of the headings and the line below."""
         return self._height(self.table.names) + self.ruled
 
     def _height(self, line: Sequence[str]) -> int:
@@ -149,7 +156,7 @@ class Grid:
         yield drawn
 
     def plain(self) -> Iterator[str]:
-        """Yield all lines unwrapped and without a rule."""
+        """Yield headings and rows as lines of text, not wrapped and without a line below the headings."""
         rights = [each.right for each in self.measured]
         for line in (self.table.names, *self.table.lines):
             cells = zip(line, self.widths, rights, strict=True)
@@ -163,10 +170,10 @@ Part = Lines | Grid
 
 @dataclass(frozen=True)
 class FittedTable:
-    """Table that is split into parts of a page.
+    """Table after fitting: parts of a page, and the columns that the parts show.
 
     Args:
-        parts: parts in order.
+        parts: parts of the page, in order.
         shown: headings of the shown columns.
         left_out: headings of the omitted columns.
     """
@@ -183,10 +190,10 @@ def whole_table(table: TableText) -> Grid:
 
 
 def fit(table: TableText, width: int) -> FittedTable:
-    """Split a table into parts at most `width` wide, without breaking words.
+    """Split a table into parts that are at most `width` characters wide, without breaking words.
 
-    Columns with the same value in every row are printed once above the table if that saves space. If only the keys
-    would fit, each value of the first key gets its own table. Rows that would wrap to many lines become blocks.
+    If space is needed, columns with the same value in every row are printed once above the table. If only the key
+    columns fit, each value of the first key gets a separate table. Rows that would need many lines become blocks.
     """
     ranked = table.ranked
     chosen = choose_columns(table.measured, width, ranked, table.keys)
@@ -210,7 +217,7 @@ def fit(table: TableText, width: int) -> FittedTable:
 
 
 def fit_pipe(table: TableText, width: int) -> FittedTable:
-    """Return the table with the columns that fit `width`, for a pipe. No cell is wrapped."""
+    """Return a table with only the columns that fit `width` characters, for a pipe. Cells are not wrapped."""
     for narrower in range(width, 0, -2):  # the gaps between its columns are wider
         fitted = fit(table, narrower)
         grid = whole_table(table.part([table.names.index(name) for name in fitted.shown]))
@@ -220,7 +227,7 @@ def fit_pipe(table: TableText, width: int) -> FittedTable:
 
 
 def short_name(text: str) -> str:
-    """Shorten the list of attacks in a worst-case name to the first attack and the number of the others.
+    """Shorten long worst-case names in a text to the first attack and the number of other attacks.
 
     "worst-case(foolbox:fgsm,foolbox:pgd,...)" becomes "worst-case(foolbox:fgsm+11)".
     """
@@ -233,9 +240,10 @@ def short_name(text: str) -> str:
 
 
 def shorten(parts: Sequence[Part], limit: int) -> list[int]:
-    """Return how many rows of each part to show, so that the page has at most `limit` lines if possible.
+    """Return the number of rows to show of each part, so that the page has at most `limit` lines if possible.
 
-    The longest parts are shortened first. A shortened part gets a line with the number of omitted rows.
+    The longest parts are shortened first. The limit includes the line with the number of omitted rows in each shortened
+    part.
     """
     heights = [part.heights for part in parts]
     fixed = sum(part.fixed for part in parts)
@@ -259,9 +267,9 @@ def _heading(text: str, width: int) -> Lines:
 
 
 def _in_groups(table: TableText, width: int) -> FittedTable:
-    """Return a separate table for each value of the first key, which makes space for other columns.
+    """Split a table into one table for each value of the first key. Without this key, other columns have more space.
 
-    If a column does not fit into one of the tables, it is omitted from all, unless no column would remain.
+    A column that does not fit into one of the tables is omitted from all tables, unless no column would remain.
     """
     groups: dict[str, list[tuple[str, ...]]] = {}
     for first, *others in table.lines:
@@ -282,7 +290,7 @@ def _in_groups(table: TableText, width: int) -> FittedTable:
 
 
 def _stacked(table: TableText, places: Sequence[int], width: int) -> Iterator[Part]:
-    """Yield further tables with the keys and the columns that did not fit, without empty rows."""
+    """Yield further tables with the keys and the columns that did not fit. Rows without a value are omitted."""
     while places:
         every = table.part([*range(table.keys), *places])
         fitting = choose_columns(every.measured, width, range(table.keys, len(every.names)), table.keys)
@@ -303,7 +311,10 @@ def _in_columns(table: TableText, width: int) -> Grid:
 
 
 def _same_everywhere(table: TableText) -> list[int]:
-    """Return the keys and common columns that have a single value in all rows. At least one key is not among them."""
+    """Return the indices of key and common columns that have the same value in all rows.
+
+    At least one key stays in the table.
+    """
     places = [place for place, name in enumerate(table.names) if place < table.keys or name in table.common]
     same = [place for place in places if len({line[place] for line in table.lines}) == 1]
     last = table.keys - 1
@@ -316,7 +327,7 @@ def _is_ragged(table: TableText, width: int) -> bool:
 
 
 def measure(column: str, cells: Sequence[str]) -> ColumnWidth:
-    """Measure the widths of a column. Numbers with intervals are never broken. Headings and texts wrap at spaces."""
+    """Return the possible widths of a column from its heading and cells. Numbers with intervals are never broken."""
     whole = max(map(cell_len, cells), default=0)
     heading = cell_len(column) if cell_len(column) <= _HEADING else _longest_word(column)
     if all(map(looks_numeric, cells)):
@@ -328,7 +339,7 @@ def measure(column: str, cells: Sequence[str]) -> ColumnWidth:
 
 
 def choose_columns(measured: Sequence[ColumnWidth], width: int, order: Iterable[int], keys: int) -> list[int]:
-    """Return the indices of the columns that fit, in table order. Empty if not even the keys fit.
+    """Return the indices of the columns that fit, in table order. Empty if the key columns do not fit.
 
     Args:
         measured: widths of every column.
@@ -351,7 +362,10 @@ def choose_columns(measured: Sequence[ColumnWidth], width: int, order: Iterable[
 
 
 def widths_of(measured: Sequence[ColumnWidth], width: int) -> list[int]:
-    """Return the column widths of a table that fits: comfortable widths first, then the remaining space."""
+    """Return the column widths of a table that fits `width`.
+
+    Comfortable widths are assigned first, then the remaining space.
+    """
     widths = [each.least for each in measured]
     left = width - sum(widths) - GAP * (len(widths) - 1)
     for wanted in ([each.good for each in measured], [each.whole for each in measured]):
@@ -365,7 +379,7 @@ def widths_of(measured: Sequence[ColumnWidth], width: int) -> list[int]:
 
 
 def as_blocks(table: TableText, width: int) -> Lines:
-    """Format each row as a block: the keys on a line, and below them the other cells with their headings."""
+    """Format each row as a block of lines: the keys on the first line, and the other cells with headings below."""
     blocks = []
     label = max(map(cell_len, table.names[table.keys :]), default=0) + GAP
     for row in table.lines:
@@ -381,13 +395,16 @@ def as_blocks(table: TableText, width: int) -> Lines:
 
 
 def looks_numeric(text: str) -> bool:
-    """Return whether a cell is a number, possibly with an interval, or a mark for an undefined value."""
+    """Return whether a cell is a number, possibly with an interval, or a sign for an undefined value such as "-"."""
     is_number = text[:1].isdigit() or (text[:1] in "-<" and text[1:2].isdigit())
     return text in ("-", "", "inf") or (is_number and len(text) <= _NUMBER)
 
 
 def at_words(text: str, width: int, hanging: str = "") -> list[str]:
-    """Wrap a text at words. All lines except the first are indented by `hanging`."""
+    """Wrap a text between words into lines of at most `width` characters.
+
+    All lines except the first are indented by the text `hanging`.
+    """
     if cell_len(text) <= width:
         return [text]
     return wrap(text, max(width, 1), break_long_words=False, break_on_hyphens=False, subsequent_indent=hanging) or [""]

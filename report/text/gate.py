@@ -17,14 +17,14 @@ _KINDS = {"pass": "pass", "fail": "fail"}  # of SARIF; the others are "open": no
 
 
 def print_gate(headline: str, decisions: Sequence[Decision], notes: Sequence[str], console: PlainConsole) -> None:
-    """Print the verdict, one row per decision with the worst first, and notes."""
+    """Print the verdict of a gate, a table with one row per decision (the worst first), and notes."""
     console.print(headline)
     print_table("", _COLUMNS, _cells(decisions), console, keys=2, rest="blocks")
     print_notes(notes, console)
 
 
 def gate_markdown(headline: str, decisions: Sequence[Decision], notes: Sequence[str]) -> str:
-    """Return the verdict, a table and the notes as Markdown, for the summary of a pull request."""
+    """Return the verdict, the decisions and the notes of a gate as Markdown, for the summary of a pull request."""
     rows = [_COLUMNS, ["---"] * len(_COLUMNS), *_cells(decisions)]
     table = "".join(f"| {' | '.join(markdown_text(_printable(str(cell))) for cell in row)} |\n" for row in rows)
     listed = "".join(f"\n- {markdown_text(note)}" for note in notes)
@@ -32,7 +32,10 @@ def gate_markdown(headline: str, decisions: Sequence[Decision], notes: Sequence[
 
 
 def gate_junit(decisions: Sequence[Decision]) -> str:
-    """Return JUnit XML with one test case per decision. A failed decision is a failure, an undecided one an error."""
+    """Return the decisions of a gate as JUnit XML, with one test case per decision.
+
+    The test case of a failed decision has a failure. The test case of an undecided decision has an error.
+    """
     failed = sum(each.verdict == "fail" for each in decisions)
     passed = sum(each.verdict == "pass" for each in decisions)
     counts = {"tests": len(decisions), "failures": failed, "errors": len(decisions) - failed - passed, "skipped": 0}
@@ -50,11 +53,13 @@ def gate_junit(decisions: Sequence[Decision]) -> str:
 
 
 def gate_sarif(decisions: Sequence[Decision], document: Mapping[str, Any], version: str) -> str:
-    """Return SARIF 2.1.0 with one rule per requirement and one result per decision, located at the results folder.
+    """Return the decisions of a gate as SARIF 2.1.0, with one rule per requirement and one result per decision.
+
+    The location of every result is the results folder.
 
     Args:
-        decisions: the decisions.
-        document: the gate as JSON types, including its `folder`.
+        decisions: decisions of the gate.
+        document: gate as JSON types. The entry `folder` is the path of the results folder.
         version: version of davylamp.
     """
     rules = list(dict.fromkeys(each.requirement for each in decisions))
@@ -99,13 +104,13 @@ def _cells(decisions: Sequence[Decision]) -> list[list[Any]]:
 
 
 def _where(decision: Decision) -> str:
-    """Return the threat model, or "" if the requirement names it."""
+    """Return the threat model of a decision as text. "" if the requirement already contains the threat model."""
     known = not decision.threat or decision.requirement.endswith(f"@ {decision.threat}")
     return "" if known else f", {decision.threat}"
 
 
 def _value(decision: Decision) -> str:
-    """Format the value with its interval, named a difference if it is one; "" without images."""
+    """Format the value of a decision with its interval. "" if the decision has no images."""
     if not decision.images:
         return ""
     return f"{'difference ' * decision.is_change}{interval_text(decision.value, decision.low, decision.high)}"

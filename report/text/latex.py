@@ -62,9 +62,10 @@ class LatexStyle:
     r"""Style of a table.
 
     Args:
-        intervals: form of the intervals: "brackets" next to the value, "subscript", "plus-minus", or "plain" for none.
-        cite: whether to add `\cite` after names of attacks, models, metrics and libraries, with the keys of `davylamp
-            cite`.
+        intervals: form of the intervals: "brackets" (next to the value), "subscript" or "plus-minus". "plain" omits
+            intervals.
+        cite: whether to add `\cite` after names of attacks, models, metrics and libraries. The BibTeX keys are those of
+            `davylamp cite`.
     """
 
     intervals: str = "brackets"
@@ -93,17 +94,17 @@ class LatexTable:
     """Content of a table.
 
     Args:
-        name: start of the label, such as "ranking".
-        columns: headings. `Tex` is not escaped.
+        name: beginning of the LaTeX label, such as "ranking".
+        columns: headings. Headings of type `Tex` are not escaped.
         rows: cells of each row: a text, a number, an estimate with its interval, or None for an empty cell.
         caption: sentences in LaTeX.
-        interval: description of the intervals in LaTeX: "95 % interval over images (Clopper--Pearson)".
-        unit: unit of n, such as images.
+        interval: description of the intervals in LaTeX, such as "95 % interval over images (Clopper--Pearson)".
+        unit: what n counts, such as "images".
         best: cells (row, column) that are printed in bold.
-        rule: sentence that explains bold type. Empty for none.
-        made: sentence on the versions of the programs that computed the numbers.
+        rule: sentence that explains bold type. Empty means no sentence.
+        made: sentence that lists the versions of the programs that computed the numbers.
         comments: comment lines above the table.
-        decimals: number of decimals, by column index. By default, the largest number of a column gets three digits.
+        decimals: number of decimals, by column index. For other columns, see `decimals_of`.
     """
 
     name: str
@@ -124,7 +125,7 @@ class LatexTable:
 
     @property
     def counts(self) -> list[int]:
-        """Distinct values of n among the defined estimates."""
+        """Distinct values of n (numbers of images) among the defined estimates, in increasing order."""
         cells = [cell for row in self.rows for cell in row if isinstance(cell, Estimate)]
         return sorted({cell.n for cell in cells if cell.n and not math.isnan(cell.value)})
 
@@ -138,11 +139,11 @@ def write_latex(table: LatexTable, style: LatexStyle | None = None) -> str:
     """Return a LaTeX table environment, after a comment on the required preamble.
 
     The label depends on the content, so two tables in a paper have different labels. A table that is longer than a page
-    becomes several tables with the same headings. The captions of the later tables refer to the first.
+    becomes several tables with the same headings. The captions of later tables refer to the first table.
 
     Args:
         table: content of the table.
-        style: style of the table.
+        style: style of the table. None means the default style.
     """
     style = style or LatexStyle()
     split = len(table.counts) > 1
@@ -184,7 +185,7 @@ def _size(table: LatexTable) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape a text for TeX, in one line."""
+    """Escape a text for LaTeX. Line breaks become spaces. Text of type `Tex` is not changed."""
     if isinstance(text, Tex):
         return str(text)
     plain = unicodedata.normalize("NFC", escape_control_characters(" ".join(text.split())))
@@ -200,7 +201,7 @@ def _set_character(character: str) -> str:
 
 
 def radius_tex(norm: object, epsilon: float | None) -> Tex:
-    """Format a radius, with fractions of 255 in mathematics, or a dash if there is no radius."""
+    """Format a radius in LaTeX, with fractions such as 8/255 in mathematics. "--" if there is no radius."""
     if epsilon is None or math.isnan(epsilon):
         return Tex("--")
     text = format_radius(str(norm), epsilon)
@@ -208,7 +209,7 @@ def radius_tex(norm: object, epsilon: float | None) -> Tex:
 
 
 def threat_tex(threat_model: ThreatModel) -> Tex:
-    """Format a threat model, with norm and radius as mathematics."""
+    """Format a threat model in LaTeX, with norm and radius in mathematics."""
     norm, epsilon = threat_model.norm, threat_model.epsilon
     tex = NORMS.get(norm, escape(norm))
     said = escape(format_threat_model(threat_model))
@@ -218,7 +219,10 @@ def threat_tex(threat_model: ThreatModel) -> Tex:
 
 
 def highest(values: Iterable[float], decimals: int | None = None, *, sign: int = 1) -> set[int]:
-    """Return the indices of the highest printed values, or of the lowest if `sign` is -1. Empty if all are equal."""
+    """Return the indices of the highest values after rounding, or of the lowest if `sign` is -1.
+
+    Empty if all values are equal after rounding.
+    """
     known = {place: value for place, value in enumerate(values) if not math.isnan(value)}
     decimals = decimals_of(list(known.values())) if decimals is None else decimals
     printed = {place: sign * round(value, decimals) for place, value in known.items()}
@@ -228,7 +232,7 @@ def highest(values: Iterable[float], decimals: int | None = None, *, sign: int =
 
 
 def _plain(table: LatexTable) -> list[list[str]]:
-    """Return headings and rows as plain texts of about the typeset length."""
+    """Return headings and rows as plain texts that are about as long as the typeset texts."""
     rows = [[str(each) for each in table.columns]]
     for row in table.rows:
         rows.append(["0.000 [0.000]" if isinstance(each, Estimate) else str(each).split("~")[0] for each in row])
@@ -238,14 +242,18 @@ def _plain(table: LatexTable) -> list[list[str]]:
 def _caption(table: LatexTable, style: LatexStyle) -> list[str]:
     sentences = [sentence for sentence in table.caption if sentence]
     counts, split = table.counts, len(table.counts) > 1
-    index = f", its index the number of {table.unit} $n$" if split else ""
+    index = f", its subscript the number of {table.unit} $n$" if split else ""
     if table.has_intervals and style.intervals != "plain" and table.interval:
-        where = {"brackets": "In brackets the", "subscript": "In the index the", "plus-minus": "After the value the"}
-        index = index.replace("its index", "behind it") if style.intervals != "brackets" else index
+        where = {
+            "brackets": "In brackets the",
+            "subscript": "In the subscript the",
+            "plus-minus": "After the value the",
+        }
+        index = index.replace("its subscript", "behind it") if style.intervals != "brackets" else index
         ends = ", as differences from the value" if style.intervals == "plus-minus" else ""
         sentences.append(f"{where[style.intervals]} {table.interval}{ends}{index}.")
     elif split:
-        sentences.append(f"The index is the number of {table.unit} $n$.")
+        sentences.append(f"The subscript is the number of {table.unit} $n$.")
     sentences += [f"$n = {counts[0]}$ {table.unit}."] if len(counts) == 1 else []
     sentences += [table.rule] if table.best and table.rule else []
     return [*sentences, *([table.made] if table.made else [])]
@@ -265,9 +273,9 @@ def _is_number(cell: Cell) -> bool:
 
 
 def decimals_of(cells: Sequence[Cell]) -> int:
-    """Return the number of decimals for a column.
+    """Return the number of decimals for a column of a table.
 
-    The largest value gets three digits. Proportions get three decimals, and integers none.
+    The largest value gets three digits. Proportions get three decimals, and integers no decimals.
     """
     numbers = [cell.value if isinstance(cell, Estimate) else cell for cell in cells]
     if all(isinstance(number, (int, str)) or number is None for number in numbers):
@@ -282,7 +290,7 @@ def decimals_of(cells: Sequence[Cell]) -> int:
 
 
 def _set(cell: Cell, kind: str, decimals: int, style: LatexStyle, *, bold: bool, split: bool) -> list[str]:
-    """Return the LaTeX cells of a value: one cell, or the number and its interval in a column of pairs."""
+    """Return a cell in LaTeX. In a column of the kind "pair", return two cells: the number and its interval."""
     if kind == "text":
         text = cell if isinstance(cell, str) else "--" if cell is None else format_cell(cell)
         return [rf"\textbf{{{escape(text)}}}" if bold else escape(text)]

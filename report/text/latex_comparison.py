@@ -12,7 +12,7 @@ _NO_TEST = "not a significance test"
 
 
 def comparison_latex(comparison: Comparison, style: LatexStyle) -> str:
-    """Return two tables: the results of each implementation, and the verdict on each pair."""
+    """Return a comparison of libraries as two LaTeX tables: results of implementations, and verdicts on pairs."""
     done, rate = [row for row in comparison.rows if row.metrics], comparison.success_metric
     rows: list[list[Cell]] = []
     for row in comparison.rows:

@@ -15,12 +15,13 @@ _CLOPPER = r"95\,\% interval over images (Clopper--Pearson)"
 
 
 def ranking_latex(ranking: Any, title: str, versions: Mapping[str, str], style: LatexStyle) -> str:
-    """Return a LaTeX table of a ranking: score with interval, interval of the rank, P(first), tie groups.
+    """Return a LaTeX table of a ranking: score with interval, interval of the rank, probability of rank 1, tie groups.
 
     Args:
         ranking: result of `davylamp.rank`.
-        title: ranked subjects and method.
-        versions: versions of the programs that made the results. Empty for a table of metrics.
+        title: caption that states the ranked subjects and the method.
+        versions: versions of the programs that computed the results, by name. Empty for the ranking of a table of
+            metrics.
         style: style of the table.
     """
     frame = ranking.to_frame()
@@ -48,7 +49,7 @@ def ranking_latex(ranking: Any, title: str, versions: Mapping[str, str], style: 
 
 
 def challenge_latex(document: Mapping[str, Any], style: LatexStyle) -> str:
-    """Return a LaTeX table of a challenge's attacks and the accuracy under each. The caption has the verdict."""
+    """Return a LaTeX table of a challenge, with the accuracy under each attack. The caption contains the verdict."""
     norm = document["norm"]
     rows: list[list[Cell]] = []
     called = {document["original"]: "undefended", document["model"]: "defended"}
@@ -81,9 +82,9 @@ def challenge_latex(document: Mapping[str, Any], style: LatexStyle) -> str:
 
 
 def reproduction_latex(result: Mapping[str, Any], style: LatexStyle) -> str:
-    """Return a LaTeX table of recomputed and published numbers.
+    """Return a LaTeX table that compares recomputed numbers with published numbers.
 
-    If there are no such pairs, the records are tabulated as they are.
+    If the reproduction has no such comparison, its records become a table without changes.
     """
     if "lines" not in result:
         parts = {"": result} if "rows" in result else {k: v for k, v in result.items() if isinstance(v, Mapping)}
@@ -118,11 +119,11 @@ def reproduction_latex(result: Mapping[str, Any], style: LatexStyle) -> str:
 
 
 def grid_latex(result: Mapping[str, Any], parts: Sequence[Any], side: str, style: LatexStyle) -> str:
-    """Return a reproduced table with the paper's rows and columns, as one LaTeX table for each of its parts.
+    """Return LaTeX tables of a reproduction with the rows and columns of the published table, one for each part.
 
     Args:
         result: result of a reproduction, with "table", "source" and "unit".
-        parts: the paper's parts, with title, keys, columns and rows of names and cells.
+        parts: parts of the published table. Each has a title, keys, columns, and rows of names and cells.
         side: numbers to print: "both" for "ours / published", "ours" or "published".
         style: style of the table.
     """
@@ -155,7 +156,10 @@ def grid_latex(result: Mapping[str, Any], parts: Sequence[Any], side: str, style
 def saturation_latex(
     attack: str, model: str, data: str, norm: str, lines: Sequence[Mapping[str, Any]], style: LatexStyle
 ) -> str:
-    """Return a LaTeX table of the fooling rate at each radius, by library, with the saturation radius in bold."""
+    """Return a LaTeX table of the fooling rate of each implementation at each radius.
+
+    The saturation radius is in bold.
+    """
     budgets = lines[0]["budgets"]
     rows = [
         [cited_name(line["implementation"], style), line["attacked"], *map(float, line["ratios"])] for line in lines
@@ -188,7 +192,7 @@ def saturation_latex(
 
 
 def certified_latex(settings: Mapping[str, Any], lines: Sequence[Any], style: LatexStyle) -> str:
-    """Return a LaTeX table of the certified accuracy at each radius."""
+    """Return a LaTeX table of a model's certified accuracy at each radius."""
     model, data = model_tex(settings["model"], style), data_tex(settings["data"], style)
     noise = f"noise $\\sigma = {settings['sigma']:g}$, {settings['first']} + {settings['draws']} samples"
     latex = LatexTable(
@@ -209,7 +213,10 @@ def certified_latex(settings: Mapping[str, Any], lines: Sequence[Any], style: La
 
 
 def detections_latex(rows: Sequence[Any], style: LatexStyle) -> str:
-    """Return a LaTeX table of detectors: AUC, and detections, false alarms and misses at each false-positive rate."""
+    """Return a LaTeX table of detectors of adversarial images.
+
+    The columns are the AUC and, at each false-positive rate, the rates of detections, false alarms and misses.
+    """
     cells: list[list[Cell]] = []
     for row in rows:
         head: list[Cell] = [row.name, row.cell.subject.name, cited_name(row.cell.title, style)]
@@ -232,7 +239,6 @@ def detections_latex(rows: Sequence[Any], style: LatexStyle) -> str:
 
 
 def _made_on(attempt: Mapping[str, Any], called: Mapping[str, str]) -> str:
-    """Return the source model of an attack, abbreviated if it is one of the challenge's two models."""
     name = str(attempt["made_on"])
     return called.get(name, name)
 

@@ -1,4 +1,4 @@
-r"""LaTeX tables of metrics, with the best values in bold, and with n, intervals and versions in the caption."""
+r"""LaTeX tables of metrics, with the best values in bold. The caption explains intervals, n and versions."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,20 +29,22 @@ _USUAL = {
 
 
 def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: LatexStyle | None = None) -> str:
-    """Return a LaTeX table with caption and label (needs the packages booktabs and graphicx).
+    """Return a table of metrics in LaTeX, with caption and label. LaTeX needs the packages booktabs and graphicx.
 
-    If all rows have the same threat model or images, the caption states it instead of the rows. Each metric has a
-    column for the value, with fixed decimals, and a column for its interval, if any. The number of images n is a
-    subscript of the interval unless it is constant. Bold marks the best point estimate among rows with the same threat
-    model: the best for the attack if rows are attacks, otherwise the best for the model.
+    If all rows have the same threat model or images, the caption states the threat model or the images instead of the
+    rows. Each metric has a column for the value, with fixed decimals, and a column for the interval if there is one. If
+    the number of images n differs between cells, n is a subscript of the interval. Bold marks the best point estimate
+    among rows with the same threat model. "Best" means best for the attack if rows are attacks, and otherwise best for
+    the model.
 
     Args:
         table: result of `build_table` or a similar function.
-        versions: versions of the programs that made the results, by name, for the caption.
-        style: style of the table.
+        versions: versions of the programs that computed the results, by name, for the caption. None means only
+            davylamp's own version.
+        style: style of the table. None means the default style.
 
     Returns:
-        The lines, starting with a comment on the required preamble.
+        LaTeX code that begins with a comment on the required preamble.
     """
     style = style or LatexStyle()
     same = _same(table)
@@ -75,7 +77,10 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
 
 
 def usual_part(table: Table) -> Table:
-    """Return the table with the few default metrics that fit a page. It is unchanged if it has no default metric."""
+    """Return the table with only the default metrics, which fit the width of a page.
+
+    If the table has none of the default metrics, the table is not changed.
+    """
     symbols = tuple(symbol for symbol in _USUAL.get(table.by, ()) if symbol in table.symbols)
     return replace(table, symbols=symbols) if symbols else table
 
@@ -96,21 +101,23 @@ def _rule(table: Table) -> str:
 
 
 def _libraries(table: Table) -> set[str] | None:
-    """Return the attack libraries of the rows, or None if the rows are not attacks."""
     if "implementation" not in table.labels:
         return None
     return {str(row.labels["implementation"]).rpartition("(")[2].partition(":")[0] for row in table.rows}
 
 
 def _columns(table: Table) -> list[str]:
-    """Return the label columns, without constant counts of models, attacks and runs."""
+    """Return the names of the label columns. Constant numbers of models, attacks and runs are omitted."""
     shown = table.shown_labels
     same = [name for name in shown if len({str(row.labels[name]) for row in table.rows}) == 1]
     return [name for name in shown if name not in ("models", "attacks", "cells") or name not in same]
 
 
 def _same(table: Table) -> list[str]:
-    """Return the labels of threat model and images that are equal in all rows, if there are several rows."""
+    """Return the names of label columns (threat model, images) that have the same value in all rows.
+
+    If there is only one row, no column is returned.
+    """
     names = [name for name in _columns(table) if name in _OF_ALL] if len(table.rows) > 1 else []
     return [name for name in names if len({str(row.labels[name]) for row in table.rows}) == 1]
 
@@ -141,7 +148,10 @@ def _label(row: TableRow, name: str, style: LatexStyle) -> Cell:
 
 
 def _best(table: Table, symbol: str) -> set[int]:
-    """Return the rows with the best printed value under their threat model. Empty if all are equal."""
+    """Return the indices of the rows with the best printed value among the rows with the same threat model.
+
+    Empty if all printed values are equal.
+    """
     record = record_of(symbol)
     robust = record.robust_when if record else None
     if robust is None or table.by == "classes":  # the classes are no rivals

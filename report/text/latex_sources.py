@@ -13,13 +13,13 @@ _NAMED = re.compile(r"[\w.-]+:[\w.+@-]+")
 
 
 def cited_text(text: str, used: Iterable[CitedItem], style: LatexStyle) -> str:
-    r"""Append `\cite` to LaTeX text if the style requests it and there is a BibTeX entry."""
+    r"""Append `\cite` with the BibTeX keys of `used` to a LaTeX text, if the style requests citations."""
     keys = cite_keys(used) if style.cite else ()
     return rf"{text}~\cite{{{','.join(keys)}}}" if keys else text
 
 
 def cited_name(name: str, style: LatexStyle) -> Tex:
-    r"""Format the name of an attack, an implementation, "best(...)" or "pgd 8/255", with `\cite` of the attack."""
+    r"""Format the name of an attack or implementation in LaTeX, with `\cite` if the style requests citations."""
     rows = [IMPLEMENTATIONS[each] for each in _NAMED.findall(name) if each in IMPLEMENTATIONS]
     attacks = [row.attack for row in rows] or [word for word in name.split()[:1] if word in ATTACKS]
     used = [
@@ -32,7 +32,8 @@ def versions_sentence(libraries: Collection[str] | None, versions: Mapping[str, 
     """Return a sentence with the versions of davylamp, torch and the attack libraries.
 
     Args:
-        libraries: davylamp's names of the libraries. None for all versions.
+        libraries: attack libraries, by davylamp's names, whose versions are listed. None means all versions in
+            `versions`.
         versions: versions by distribution name.
         style: style of the table, which decides whether the versions are cited.
     """
@@ -50,7 +51,7 @@ def versions_sentence(libraries: Collection[str] | None, versions: Mapping[str, 
 
 
 def installed_versions(libraries: Collection[str]) -> dict[str, str]:
-    """Return the installed versions of torch and of these libraries."""
+    """Return the installed versions of torch and of some attack libraries, by name of the distribution."""
     import torch
 
     there = {LIBRARIES[name].distribution: LIBRARIES[name].version for name in libraries if name in LIBRARIES}
@@ -58,17 +59,17 @@ def installed_versions(libraries: Collection[str]) -> dict[str, str]:
 
 
 def model_tex(name: str, style: LatexStyle) -> str:
-    r"""Format the name of a model, with `\cite` if requested."""
+    r"""Format the name of a model in LaTeX, with `\cite` if the style requests citations."""
     return cited_text(escape(name), split_model(name), style)
 
 
 def data_tex(name: str, style: LatexStyle) -> str:
-    r"""Format the name of data, with `\cite` if requested."""
+    r"""Format the name of a data set in LaTeX, with `\cite` if the style requests citations."""
     return cited_text(escape(name), split_data(name), style)
 
 
 def made_now(libraries: set[str], style: LatexStyle) -> str:
-    """Return `versions_sentence` for the versions that are installed now."""
+    """Return the sentence of `versions_sentence` for the versions that are installed now."""
     return versions_sentence(libraries, installed_versions(libraries), style)
 
 

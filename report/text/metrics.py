@@ -19,12 +19,12 @@ _KEPT = "\N{NO-BREAK SPACE}"  # keeps a range on one line
 
 
 def metrics_json(symbols: Sequence[str]) -> str:
-    """Return a JSON list with one record per metric. Infinite bounds are null."""
+    """Return descriptions of metrics as a JSON list. Infinite bounds of a range are null."""
     return json.dumps([describe_metric(symbol) for symbol in symbols], indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def describe_metric(symbol: str) -> dict[str, Any]:
-    """Return the record that `davylamp metrics` prints for a metric."""
+    """Return the description of a metric that `davylamp metrics` prints, as JSON types."""
     record, access = METRICS[symbol], metric_command(symbol)
     ends = [bound if abs(bound) != float("inf") else None for bound in record.between]
     return {
@@ -49,12 +49,13 @@ def describe_metric(symbol: str) -> dict[str, Any]:
 
 
 def print_metrics(symbols: Sequence[str], *, whole: bool, every: bool = False) -> None:
-    """Print metrics, in full or in a few lines each, wrapped to the terminal's width, or to 80 columns in a pipe.
+    """Print descriptions of metrics, wrapped to the width of the terminal or, in a pipe, to 80 columns.
 
     Args:
         symbols: symbols of the metrics.
-        whole: whether to print everything about each metric.
-        every: whether a terminal also gets a few lines for each metric, instead of names by group.
+        whole: whether to print the full description of each metric instead of a few lines.
+        every: whether to print a few lines for each metric on a terminal, too. If False, a terminal shows only the
+            symbols of each group.
     """
     if make_console().has_screen and not whole and not every:
         _print_groups(symbols)
@@ -105,7 +106,7 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
 
 
 def _direction(record: Metric) -> str:
-    """Describe which values are better, and for which side."""
+    """Describe whether high or low values are better, and for the model, the attack or the defence."""
     if record.robust_when is None:
         return "neither: it measures how much of the model a set of images exercises"
     if record.group.startswith("defence"):
@@ -117,6 +118,6 @@ def _direction(record: Metric) -> str:
 
 
 def _note(record: Metric) -> str:
-    """Return the text of the docstring between its first line and its arguments."""
+    """Return the text of the metric's docstring between the first line and the arguments."""
     text = (inspect.getdoc(record.function) or "").partition("Args:")[0]
     return " ".join(text.partition("\n")[2].split())

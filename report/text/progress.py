@@ -1,4 +1,4 @@
-"""Progress: a bar on a terminal, a line below the cell of a notebook, occasional lines in a file or pipe."""
+"""Shows progress: a bar on a terminal, a line below the cell in a notebook, and occasional lines in a file or pipe."""
 
 import re
 import sys
@@ -27,10 +27,12 @@ def is_watched() -> bool:
 
 
 def describe_runs(names: Sequence[str], models: int = 1) -> str:
-    """Return the number of runs, and the libraries of each attack that several libraries run; "" if there is none.
+    """Return a sentence with the number of runs and the libraries of each attack that several libraries run.
+
+    "" if no attack is run by several libraries.
 
     Args:
-        names: name of each run: "foolbox:pgd".
+        names: name of each run, such as "foolbox:pgd".
         models: number of attacked models.
     """
     libraries: dict[str, dict[str, None]] = {}
@@ -42,12 +44,17 @@ def describe_runs(names: Sequence[str], models: int = 1) -> str:
 
 
 def show_runs(total: int, work: Mapping[str, tuple[int, float]] | None = None) -> AbstractContextManager["Advance"]:
-    """Show progress like `show_progress`, under a heading that lists the libraries."""
+    """Show progress as `show_progress` does, below a line that lists the libraries of each attack."""
     return show_progress(total, work, describe_runs(list(work or ())))
 
 
 def show_plan(plan: Any, heading: str = "") -> AbstractContextManager["Advance"]:
-    """Show the progress of a plan's evaluation, see `show_progress`."""
+    """Show the progress of an evaluation as `show_progress` does.
+
+    Args:
+        plan: plan of the evaluation.
+        heading: line above the bar.
+    """
     from ...engine.query_estimates import expected_work
 
     return show_progress(plan.images, expected_work(plan), heading)
@@ -57,14 +64,16 @@ def show_plan(plan: Any, heading: str = "") -> AbstractContextManager["Advance"]
 def show_progress(
     total: int, work: Mapping[str, tuple[int, float]] | None = None, heading: str = ""
 ) -> Iterator["Advance"]:
-    """Show progress in the block. Yield a function that is called with a run's name and the number of finished images.
+    """Show progress until the block ends.
 
-    If the name is empty, the images were finished in an earlier call.
+    Yields a function that is called with the name of a run and the number of images that were just finished.
+
+    An empty name means that the images were finished in an earlier evaluation.
 
     Args:
-        total: number of images, including finished ones.
-        work: number of images and expected passes per image, by the name of the run. None if every image costs the
-            same.
+        total: number of images of all runs, including finished images.
+        work: number of images, and expected model passes per image, by the name of the run. None means that every image
+            costs the same.
         heading: line above the bar on a terminal or in a notebook.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -111,7 +120,10 @@ def show_progress(
 
 @contextmanager
 def _notebook_line() -> Iterator[Callable[[str], object]]:
-    """Yield a function that shows a text below the cell, in place of the one before. At the end it disappears."""
+    """Yield a function that shows a text below the notebook cell and replaces the text before.
+
+    On exit, the text disappears.
+    """
     from IPython.display import display  # type: ignore[import-not-found]
 
     shown: list[Any] = []
@@ -134,18 +146,23 @@ def _cut(name: str, width: int) -> str:
 
 
 class Advance:
-    """Progress callback, called with a run's name and the number of images just finished, 0 when the run starts.
+    """Callback that records and shows progress. Called with the name of a run and the number of images just finished.
+
+    The number is 0 when the run starts.
 
     Args:
-        pace: measured speed.
-        look: called with the name after each change.
+        pace: counts images, and estimates the remaining time.
+        look: function that shows progress, called with the name of the run after each change.
     """
 
     def __init__(self, pace: TimeLeft, look: Callable[[str], object]):
         self._pace, self._look = pace, look
 
     def __call__(self, name: str, images: int) -> None:
-        """Count finished images. Images without a name were finished in an earlier call."""
+        """Count finished images of a run.
+
+        An empty name means that the images were finished in an earlier evaluation.
+        """
         if name:
             self._pace.add(name, images)
         else:
@@ -153,7 +170,7 @@ class Advance:
         self._look(name)
 
     def skip(self, name: str, images: int) -> None:
-        """Count images that need no computation and do not affect the measured speed."""
+        """Remove images that need no computation from the remaining images. The measured speed is not affected."""
         self._pace.skip(name, images)
 
     def asked(self, name: str, passes: int) -> None:
@@ -163,11 +180,11 @@ class Advance:
 
 
 class ProgressLines:
-    """Prints progress as lines, at most one in a period, if images were finished.
+    """Writes progress as lines of text. A line is written only if images were finished, and at most once in a period.
 
     Args:
-        pace: measured speed.
-        write: called with each line.
+        pace: counts images, and estimates the remaining time.
+        write: function that is called with each line.
         clock: monotonic clock in seconds.
         every: seconds before the first line, and between two lines.
     """
@@ -184,7 +201,7 @@ class ProgressLines:
         self._next, self._said = self._start + every[0], 0.0
 
     def look(self, name: str) -> None:
-        """Write a progress line if the period has passed since the last one."""
+        """Write a progress line if the period has passed since the last line."""
         pace, now = self._pace, self._clock()
         so_far = pace.done + pace.partly
         if not name or now < self._next or so_far <= self._said:

@@ -1,4 +1,4 @@
-"""Terminal and JSON output of rankings and placements."""
+"""Terminal and JSON output of rankings, and of placements of new subjects in a baseline."""
 
 import json
 import math
@@ -26,15 +26,15 @@ _COLUMNS = 95  # characters of the other columns of a ranking, without names
 
 @dataclass(frozen=True)
 class RankingOutput:
-    """Ranking with optional details. A detail is None if it was not requested or is not available.
+    """Ranking with optional details. A detail that was not requested or is not available is None.
 
     Args:
-        title: ranked subjects and method.
+        title: title that states the ranked subjects and the method.
         ranking: result of `davylamp.rank`.
         items: table with one row per image, the hardest first.
         differential: table with one row per image, the largest differential item functioning first.
-        sensitivity: effect of omitting each subject or metric on the order.
-        layer: name of the attacks that are ranked, if there are several rankings.
+        sensitivity: effect on the order if a subject or metric is omitted, for each of them.
+        layer: name of the kind of attacks that are ranked, if there are several rankings.
         sentences: sentences on the number of images needed to separate neighbours.
         separating: sentences on the items that separate the subjects.
         stability: precision of rankings on fewer images.
@@ -52,7 +52,7 @@ class RankingOutput:
 
     @property
     def frame(self) -> Any:
-        """One row for each subject."""
+        """Table with one row for each subject."""
         return self.ranking.to_frame()
 
     @property
@@ -62,7 +62,7 @@ class RankingOutput:
 
     @property
     def document(self) -> dict[str, Any]:
-        """All results as one JSON document."""
+        """Ranking and details as one JSON document."""
         document = {"title": self.title, **self.ranking.to_dict()}
         for name in ("items", "differential"):
             frame = getattr(self, name)
@@ -80,14 +80,14 @@ class RankingOutput:
         return document
 
     def reworded(self, rewrite: Callable[[str], str]) -> "RankingOutput":
-        """Return a copy with rewritten notes."""
+        """Return a copy whose notes are rewritten by a function."""
         ranking = replace(self.ranking, notes=tuple(map(rewrite, self.ranking.notes)))
         return replace(self, ranking=ranking)
 
     def print(self, items: int, console: PlainConsole) -> None:
-        """Print a sentence on the first-ranked subject, the ranking, the requested details and the notes.
+        """Print a sentence about the first-ranked subject, the ranking, the requested details and the notes.
 
-        If the fit has not converged, that is the first line.
+        If the fit has not converged, a warning comes first.
 
         Args:
             items: number of the hardest and of the easiest images to print.
@@ -158,25 +158,34 @@ class RankingOutput:
 
 
 def rankings_frame(every: Sequence[Any]) -> Any:
-    """Return rankings or placements as one table. If there are two layers, a column has the kind of attacks."""
+    """Return rankings or placements as one table.
+
+    If there are several, the column `attacks` has the kind of attacks.
+    """
     if len(every) == 1:
         return every[0].frame
     return pd.concat([ranked.frame.assign(attacks=ranked.layer) for ranked in every])
 
 
 def rankings_document(every: Sequence[Any]) -> dict[str, Any]:
-    """Return one JSON document: the first ranking, and the document of each further layer under that layer's name."""
+    """Return several rankings as one JSON document.
+
+    The document is that of the first ranking. Each further ranking is an entry under the name of its kind of attacks.
+    """
     first, *others = every
     return first.document | {other.layer: other.document for other in others}
 
 
 def pair_sentences(ranking: Any, responses: Any) -> list[str]:
-    """Describe how many images would be needed to separate neighbours of a ranking."""
+    """Return sentences on how many images would be needed to separate neighbours in a ranking."""
     return describe_projections(project_pairs(ranking, len(set(responses.images))))
 
 
 def separating_sentences(ranking: Any, responses: Any) -> list[str]:
-    """Describe the attacks (or models) and images that separate the subjects, and differences between libraries."""
+    """Return sentences on the attacks (or models) and images that separate the subjects, and on libraries.
+
+    Empty unless the ranking is based on a converged item response model with binary responses.
+    """
     fit = ranking.fit
     if fit is None or fit.model.response != "bernoulli" or fit.diagnostics.problem:
         return []
@@ -198,7 +207,7 @@ def separating_sentences(ranking: Any, responses: Any) -> list[str]:
 
 
 def _bars(frame: Any) -> list[str]:
-    """Draw the intervals on a common scale. Each character is 1 / `_BAR` of the scale."""
+    """Return a text drawing of each subject's interval, on a common scale. A character is 1 / `_BAR` of the scale."""
     low, high = frame["low"].min(), frame["high"].max()
     lines = []
     for row in frame[["low", "score", "high"]].to_numpy():
@@ -211,7 +220,7 @@ def _bars(frame: Any) -> list[str]:
 
 
 def _closing(ranking: Any, *, every: bool) -> list[str]:
-    """Explain tie groups. If `every`, also describe agreement with other rankings and diagnostics of the fit."""
+    """Return lines that explain tie groups and, if `every`, agreement with other rankings and the fit."""
     lines = ["subjects with a letter in common do not differ significantly (95 %, all pairs)"]
     if not every:
         return lines
@@ -226,7 +235,7 @@ def _closing(ranking: Any, *, every: bool) -> list[str]:
 
 
 def _first(ranking: Any, rows: Sequence[Sequence[Any]]) -> str:
-    """Describe the first-ranked subject, its uncertainty and its ties."""
+    """Describe the first-ranked subject: score, interval, and subjects that do not differ significantly."""
     rank, name, score, ends, ranks, first, *_ = rows[0]
     others = ranking.apart[ranking.subjects.index(name)]
     tied = [each for each, apart in zip(ranking.subjects, others, strict=True) if not apart and each != name]
@@ -241,7 +250,13 @@ def _first(ranking: Any, rows: Sequence[Sequence[Any]]) -> str:
 
 @dataclass(frozen=True)
 class PlacementOutput:
-    """Placements of new subjects, with their baseline and notes."""
+    """Placements of new subjects among the subjects of a baseline, for output.
+
+    Args:
+        title: title that states the baseline.
+        placements: placement of each new subject.
+        notes: notes on all placements.
+    """
 
     title: str
     placements: tuple[Any, ...]
@@ -249,27 +264,27 @@ class PlacementOutput:
 
     @property
     def frame(self) -> Any:
-        """One row for each new subject and each subject of the baseline."""
+        """Table of all placements, with one row for each new subject and each subject of the baseline."""
         return pd.concat([each.to_frame() for each in self.placements], ignore_index=True)
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Notes on the placements."""
+        """Notes on the placements, without repetitions."""
         return tuple(dict.fromkeys((*self.notes, *(note for each in self.placements for note in each.notes))))
 
     @property
     def document(self) -> dict[str, Any]:
-        """All results as one JSON document."""
+        """Placements as one JSON document."""
         placements = [each.to_dict() for each in self.placements]
         return {"title": self.title, "notes": list(self.notes), "placements": placements}
 
     def reworded(self, rewrite: Callable[[str], str]) -> "PlacementOutput":
-        """Return a copy with rewritten notes."""
+        """Return a copy whose notes are rewritten by a function."""
         placements = tuple(replace(each, notes=tuple(map(rewrite, each.notes))) for each in self.placements)
         return replace(self, placements=placements, notes=tuple(map(rewrite, self.notes)))
 
     def print(self, _: int, console: PlainConsole) -> None:
-        """Print the rank of each new subject, a table with its rank among the baseline's subjects, and the notes."""
+        """Print the rank of each new subject with a table of all ranks, then the notes."""
         for placed in self.placements:
             _print_placement(self.title, placed, console)
         print_notes(self.lines, console)
@@ -300,9 +315,9 @@ def _print_placement(title: str, placed: Any, console: PlainConsole) -> None:
 
 
 def _choice_lines(placed: Any) -> list[str]:
-    """Describe how many images would have been enough.
+    """Describe how many images of the new subject would have been enough.
 
-    If all were too few, list the most informative further images.
+    If all images were too few, the lines name the most informative images without a result.
     """
     choice, last = placed.choice, placed.choice.steps[-1]
     ranks = f"ranks {last.rank_low} to {last.rank_high}, ability {last.low:.2f} to {last.high:.2f}"

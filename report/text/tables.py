@@ -49,7 +49,10 @@ _MEANS = {
 
 
 def table_json(table: Table) -> str:
-    """Return JSON: {"rows": [{LABEL: ..., "metrics": {SYMBOL: {"value", "low", "high", "n"}}}], "notes": [...]}."""
+    """Return a table as JSON.
+
+    The format is {"rows": [{LABEL: ..., "metrics": {SYMBOL: {"value", "low", "high", "n"}}}], "notes": [...]}.
+    """
     rows = []
     for row in table.rows:
         metrics = _estimates(row.metrics)
@@ -60,27 +63,28 @@ def table_json(table: Table) -> str:
 
 
 def table_csv(table: Table) -> str:
-    """Return CSV in full precision, with one line per row.
+    """Return a table as CSV in full precision, with one line per row.
 
-    The columns are the labels, then for each metric SYMBOL, SYMBOL low, SYMBOL high and SYMBOL n.
+    The first columns are the labels. Each metric has four columns: `SYMBOL`, `SYMBOL low`, `SYMBOL high` and `SYMBOL
+    n`.
     """
     return frame_csv(table.frame())
 
 
 def table_markdown(table: Table) -> str:
-    """Return a Markdown table."""
+    """Return a table as Markdown."""
     columns, rows = _flat(table)
     lines = [columns, ["---"] * len(columns), *rows]
     return "".join(f"| {' | '.join(map(markdown_text, line))} |\n" for line in lines)
 
 
 def print_results(table: Table, console: PlainConsole | None = None, *, asked: bool = False) -> None:
-    """Print a table with metrics in the papers' order (capability, effect, distortion, cost), then a legend.
+    """Print a table of metrics, then a legend. The order of the metrics is capability, effect, distortion and cost.
 
     Args:
         table: table to print.
-        console: output console. None for standard output.
-        asked: whether the user chose the metrics. If so, all are shown.
+        console: output console. None means standard output.
+        asked: whether the user chose the metrics. If True, all metrics are shown.
     """
     console = console or make_console()
     others = _print_warnings(table.findings, console)
@@ -110,13 +114,13 @@ def print_results(table: Table, console: PlainConsole | None = None, *, asked: b
 
 
 def _print_warnings(findings: Sequence[Finding], console: PlainConsole) -> tuple[str, ...]:
-    """Print the warnings, and return the other notes, which come last."""
+    """Print the warnings among the findings, and return the other findings as notes, which are printed last."""
     print_notes(sentences(each for each in findings if each.state == "warn"), console)
     return sentences(each for each in findings if each.state != "warn")
 
 
 def print_corruptions(tables: Sequence[Table], console: PlainConsole | None = None) -> None:
-    """Print robustness to corruptions: one table by corruption, and one by model."""
+    """Print robustness to corruptions as two tables: one by corruption, and one by model."""
     console = console or make_console()
     others = _print_warnings([each for table in tables for each in table.findings], console)
     for table in reversed(tables):
@@ -130,7 +134,7 @@ def print_corruptions(tables: Sequence[Table], console: PlainConsole | None = No
 
 
 def print_transfer(transfer: Transfer, console: PlainConsole | None = None) -> None:
-    """Print a transfer matrix for each attack with CANARY's row and column means, and the threat to each model."""
+    """Print a transfer matrix for each attack with the row and column means of CANARY, and the threat to each model."""
     console = console or make_console()
     others = _print_warnings(transfer.findings, console)
     for table in transfer.tables:
@@ -156,12 +160,12 @@ def print_transfer(transfer: Transfer, console: PlainConsole | None = None) -> N
 
 
 def print_curves(curves: Curves, console: PlainConsole | None = None, *, asked: bool = False) -> None:
-    """Print the accuracy at round budgets, in a table for each norm, and the summary statistics of each curve.
+    """Print accuracy curves as a table for each norm: accuracy at round budgets, and summary statistics of each curve.
 
     Args:
         curves: curves to print.
-        console: output console. None for standard output.
-        asked: whether the user chose the budgets. If so, all are shown.
+        console: output console. None means standard output.
+        asked: whether the user chose the budgets. If True, all budgets are shown.
     """
     console = console or make_console()
     others = _print_warnings(curves.findings, console)
@@ -187,7 +191,7 @@ def print_curves(curves: Curves, console: PlainConsole | None = None, *, asked: 
 
 
 def curves_json(curves: Curves) -> str:
-    """Return the curves at all budgets as JSON. Undefined and infinite numbers are null."""
+    """Return accuracy curves at all budgets as JSON. Undefined and infinite numbers are null."""
     documents = [
         {
             **_plain_labels(curve.labels),
@@ -213,7 +217,7 @@ def curves_json(curves: Curves) -> str:
 
 
 def print_distances(curves: DistanceCurves, console: PlainConsole | None = None) -> None:
-    """Print the median distance after round numbers of passes, in a table for each norm."""
+    """Print distance curves as a table for each norm, with the median distance after round numbers of passes."""
     console = console or make_console()
     others = _print_warnings(curves.findings, console)
     for norm in dict.fromkeys(curve.labels["norm"] for curve in curves.curves):
@@ -235,7 +239,7 @@ def print_distances(curves: DistanceCurves, console: PlainConsole | None = None)
 
 
 def distances_json(curves: DistanceCurves) -> str:
-    """Return the curves at all points as JSON. Undefined and infinite numbers are null."""
+    """Return distance curves at all points as JSON. Undefined and infinite numbers are null."""
     documents = [
         {
             **_plain_labels(curve.labels),
@@ -259,9 +263,9 @@ def _print_threat(table: TransferTable, console: PlainConsole) -> None:
 
 
 def _median_text(curve: DistanceCurve, passes: int) -> str:
-    """Format the median with its interval.
+    """Format the median distance after a number of passes, with its interval.
 
-    The text is "" beyond the attack's last pass, and "-" if fewer than half of the images are fooled.
+    The text is "" if the attack ends earlier, and "-" if fewer than half of the images are fooled.
     """
     if passes > curve.passes[-1]:
         return ""
@@ -274,7 +278,6 @@ def _median_text(curve: DistanceCurve, passes: int) -> str:
 
 
 def _of_all(count: int, attacks: int) -> str:
-    """Return a text with the number of attacks in a mean, or "" if the mean is over all attacks."""
     return f", {count} of {attacks} attacks" if 0 < count < attacks else ""
 
 
@@ -284,7 +287,7 @@ def _accuracies(curve: Curve, budgets: Sequence[float]) -> list[Any]:
 
 
 def _flat(table: Table) -> tuple[list[str], list[list[str]]]:
-    """Return headings and cells as texts, without labels that are empty in every row."""
+    """Return the headings and cells of a table as texts. Labels that are empty in every row are omitted."""
     labels = table.shown_labels
     rows = [
         [*map(format_cell, _label_cells(row, labels)), *(_text(row.metrics[symbol]) for symbol in table.symbols)]
@@ -298,7 +301,6 @@ def _label_cells(row: TableRow | Curve, names: Sequence[str]) -> list[Any]:
 
 
 def _label_text(labels: Mapping[str, Any], name: str) -> Any:
-    """Format a label. Radii are multiples of 1/255 if exact."""
     value = labels[name]
     if not isinstance(value, float) or not is_given(value):
         return value
@@ -306,13 +308,13 @@ def _label_text(labels: Mapping[str, Any], name: str) -> Any:
 
 
 def _common_count(estimates: Sequence[Estimate]) -> int:
-    """Return the number of images behind all defined values of a column, or 0 if these numbers differ."""
+    """Return the number of images of all defined values in a column. 0 if these numbers differ."""
     counts = {each.n for each in estimates if not math.isnan(each.value)}
     return counts.pop() if len(counts) == 1 else 0
 
 
 def _legend(symbols: Sequence[str], counts: Mapping[str, int] = {}) -> list[str]:
-    """Return the title of each symbol, with the number of images if it is the same in all rows."""
+    """Return the legend: title of each metric, with the number of images if this number is the same in all rows."""
     titles = {symbol: record.title for symbol in symbols if (record := record_of(symbol))}
     titles |= {symbol: f"{titles[symbol]} ({_UNITS[symbol]})" for symbol in _UNITS if symbol in titles and counts}
     titles |= {symbol: f"{title}, n = {counts[symbol]}" for symbol, title in titles.items() if counts.get(symbol)}
@@ -339,7 +341,10 @@ def _has_intervals(table: Table) -> bool:
 
 
 def _text(estimate: Estimate, *, n: bool = True) -> str:
-    """Format value, interval and number of images: "0.755 [0.633, 0.857] (49)", or "-" if undefined."""
+    """Format value, interval and number of images, such as "0.755 [0.633, 0.857] (49)".
+
+    "-" if the value is undefined.
+    """
     if math.isnan(estimate.value):
         return "-"
     return f"{interval_text(*estimate[:3])}" + (f" ({estimate.n})" if n else "")

@@ -213,7 +213,7 @@ def test_tokens_with_and_without_a_class_token():
         cams = grad_cam(Head(extra), images, classes, "inner")
         expected = torch.stack([2 * tokens[0, :, 1], tokens[1, :, 3]]).reshape(2, 3, 3) / (9 + extra)
         torch.testing.assert_close(cams, expected)
-    with pytest.raises(ValueError, match="expected a square of tokens, with or without a class token, got 11"):
+    with pytest.raises(ValueError, match="expected a square number of tokens, or one more with a class token, got 11"):
         grad_cam(Head(2), images, classes, "inner")
 
 
@@ -223,7 +223,7 @@ def test_what_cannot_be_done_says_so():
         grad_cam(model, INPUTS, CLASSES)
     with pytest.raises(ValueError, match="expected the name of a layer of Sequential, got 'layer4'"):
         grad_cam(model, INPUTS, CLASSES, "layer4")
-    with pytest.raises(ValueError, match="expected a layer that gives maps or tokens"):
+    with pytest.raises(ValueError, match="expected a layer whose output is maps or tokens"):
         grad_cam(model, INPUTS, CLASSES, "6")
     with pytest.raises(ValueError, match="expected a model that runs the layer"):
         grad_cam(model, INPUTS, CLASSES, nn.ReLU())

@@ -99,7 +99,7 @@ def test_optimality_undefined_or_impossible():
     best = torch.tensor([1.0, inf])
     assert local_optimality(best, best).isnan()
     assert local_optimality(torch.ones(3), torch.ones(3)).isnan()
-    with pytest.raises(ValueError, match="expected distances >= best_distances"):
+    with pytest.raises(ValueError, match="expected each distance to be at least the best distance"):
         local_optimality(torch.ones(2), torch.full((2,), 2.0))
 
 

@@ -70,5 +70,5 @@ def test_variance_of_similarities_over_models():
             variances.append(np.var(alike))
     assert float(similarity_variance(weights)) == pytest.approx(np.mean(variances))
     assert similarity_variance([weights[1], 3 * weights[1]]) == pytest.approx(0, abs=1e-15)
-    with pytest.raises(ValueError, match="expected the weights of at least 2 models of the same classes"):
+    with pytest.raises(ValueError, match="expected 2 or more models with equal numbers of classes"):
         similarity_variance([weights[0], weights[1][:3]])

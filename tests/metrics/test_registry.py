@@ -34,7 +34,7 @@ def test_the_decorator_records_and_returns_the_function_unchanged(monkeypatch):
     assert decorate(function) is function
     assert recorded["X"].function is function
     assert recorded["X"].meaning == "Meaning of it."
-    with pytest.raises(ValueError, match="expected a new symbol, got 'X' twice"):
+    with pytest.raises(ValueError, match="the symbol 'X' already belongs to a metric"):
         decorate(function)
 
 

@@ -51,7 +51,7 @@ def test_paths_that_meet_again_share_their_last_common_node():
     [
         ([], "expected at least one path"),
         ([["a"], []], "expected at least one path"),
-        ([["a"], ["b"]], "expected one root, got 2"),
+        ([["a"], ["b"]], "got 2 roots"),
         ([["a", "b", "c"], ["a", "c"]], "expected one depth for node 'c', got 3 and 2"),
     ],
 )

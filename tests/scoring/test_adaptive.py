@@ -106,5 +106,5 @@ def test_chosen_images_tell_more_than_others():
 def test_scores_between_have_no_such_information():
     responses = np.random.default_rng(1).beta(3, 3, (5, 12))
     fit = fit_irt(responses, ResponseModel("1pl", "beta"), method="fast", chains=2, draws=20)
-    with pytest.raises(ValueError, match="expected responses 0 and 1"):
+    with pytest.raises(ValueError, match="only for responses 0 and 1"):
         ImageSelector(fit, responses, [str(place) for place in range(12)])

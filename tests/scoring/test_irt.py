@@ -125,8 +125,8 @@ def test_the_order_of_subjects_and_items_does_not_matter():
         (np.ones((1, 4)), "at least 2 subjects"),
         (np.ones(4), "at least 2 subjects"),
         (np.full((3, 4), 0.5), "do not differ on any item"),
-        (np.array([[1.0, 0], [np.nan, np.nan]]), "1 and 0 without"),
-        (np.array([[1.0, np.nan], [0, np.nan]]), "0 and 1 without"),
+        (np.array([[1.0, 0], [np.nan, np.nan]]), "1 rows and 0 columns have no response"),
+        (np.array([[1.0, np.nan], [0, np.nan]]), "0 rows and 1 columns have no response"),
         (np.array([[1.0, 2], [0, 1]]), r"in \[0, 1\], got 0 to 2"),
     ],
 )
@@ -139,7 +139,7 @@ def test_wrong_options():
     responses = np.eye(3)
     with pytest.raises(ValueError, match="auto, fast, svi or nuts, got 'vi'"):
         fit_irt(responses, ResponseModel(), method="vi")
-    with pytest.raises(ValueError, match="at least 2 chains and 4 draws, got 1 and 100"):
+    with pytest.raises(ValueError, match="at least 2 chains and 4 draws, got 1 chains and 100 draws"):
         fit_irt(responses, ResponseModel(), chains=1, draws=100)
     with pytest.raises(ValueError, match="got '4pl'"):
         choose_model(responses, "4pl")

@@ -141,7 +141,7 @@ def test_responses_of_one_image_widen_the_interval_by_how_many_were_answered(few
         (np.full(5, np.nan), "new", "at least one not NaN, got shape"),
         (np.ones(4), "new", "at least one not NaN, got shape"),
         (np.full(5, 2.0), "new", "expected responses in"),
-        (np.ones(5), "a", "expected 3 different subjects, a name that is not among them"),
+        (np.ones(5), "a", "expected 3 different names of subjects, a new name that no other subject has"),
     ],
 )
 def test_what_cannot_be_placed_is_said(newcomer, name, message):

@@ -147,9 +147,12 @@ def test_scores_without_a_model(scoring):
 
 
 def test_names_must_fit():
-    with pytest.raises(ValueError, match="expected 3 different subjects and 4 clusters, got 2 and 4"):
+    with pytest.raises(
+        ValueError,
+        match="an image for each of 4 items; got 2 names and 4 images",
+    ):
         rank_responses(np.eye(3, 4), ["a", "a", "b"])
-    with pytest.raises(ValueError, match="got 3 and 1"):
+    with pytest.raises(ValueError, match="got 3 names and 1 images"):
         rank_responses(np.eye(3, 4), ["a", "b", "c"], ["x"])
     with pytest.raises(ValueError, match="got 'elo'"):
         rank_responses(np.eye(3), ["a", "b", "c"], scoring="elo")  # type: ignore[arg-type]

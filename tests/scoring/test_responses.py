@@ -113,7 +113,7 @@ def test_tables_that_hold_nothing():
             build_responses(results().iloc[:0], subjects)
     with pytest.raises(ValueError, match="got 'people'"):
         build_responses(results(), "people")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="attacked images, got none"):
+    with pytest.raises(ValueError, match="no valid result of an attacked image"):
         build_responses(results(violated=True))
 
 
@@ -307,7 +307,7 @@ def test_a_budget_is_a_distance_in_one_norm():
     for budget in budgets:
         with pytest.raises(ValueError, match="expected a budget as a positive number"):
             build_responses(results(), "models", budget)
-    with pytest.raises(ValueError, match="needs a column distance"):
+    with pytest.raises(ValueError, match="no column distance"):
         build_responses(results().drop(columns="distance"), "models", 0.1)
 
 
@@ -377,7 +377,7 @@ def test_a_share_holds_within_a_budget_only_where_its_example_is_known_to_be():
     in_ball = build_responses(rows.assign(epsilon=0.1), "models", 0.1)
     assert in_ball.shares is not None
     assert (in_ball.shares[1] == 0.65).all()
-    with pytest.raises(ValueError, match="expected results of attacked images, got none"):
+    with pytest.raises(ValueError, match="no valid result of an attacked image"):
         build_responses(rows.assign(epsilon=0.2, attacked=True).query("model == 'random'"), "models", 0.1)
     smallest = build_responses(rows.assign(epsilon=np.nan, minimum_norm=True), "models", 0.1)
     assert smallest.shares is None

@@ -331,7 +331,7 @@ def test_defences_are_ranked_by_what_they_were_shown_and_it_says_so(files, run):
     document = json.loads(out)
     assert {row["subject"] for row in document["rows"]} == {"none", "bit-depth:bits=2", "median"}
     for *refused, named in (
-        ("--budget", "0.01", "budget cannot be used with responses to examples of the original"),
+        ("--budget", "0.01", "budget cannot be used with examples that were made on the undefended model"),
         ("--examples", "defended", "no examples were made on defended models; use --examples original"),
     ):
         code, out, err = run("rank", "r", "--subjects", "defences", "--method", "mean", *refused)

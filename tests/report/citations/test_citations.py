@@ -68,7 +68,7 @@ def test_every_attack_has_the_paper_that_the_catalogue_names(name):
         assert not entries  # it has no paper: the library is cited, and a line says so
         cited = cite(f"attack:{name}")
         assert {entry.key for entry, _ in cited.entries[1:]} == {e.key for e in entries_for("library", source.lower())}
-        assert [line for line in cited.missing if f"attack {name}: it has no paper" in line]
+        assert [line for line in cited.missing if f"attack {name}: the attack has no paper" in line]
     else:
         assert len(entries) == 1
         assert agrees(entries[0], source), (source, entries[0].text)
