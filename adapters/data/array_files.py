@@ -1,4 +1,4 @@
-"""Loads images and labels from an npz file, and checks the array headers before reading any data."""
+"""Loads images and labels from an npz file. The headers of the arrays are checked before any data are read."""
 
 import math
 import os
@@ -23,12 +23,11 @@ _MOST_CLASSES = 2**31
 
 
 def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
-    """Load images (N, C, H, W), float32 in [0, 1], and labels (N,), int64.
+    """Load images (N, C, H, W), float32 in [0, 1], and labels (N,), int64, from an npz file.
 
     Raises:
-        Unavailable: if there is no such file, or the file cannot be read.
-        InvalidInput: if the file is not an npz file or has invalid contents. The message names the array and the
-            problem.
+        Unavailable: if the file does not exist or cannot be read.
+        InvalidInput: if the file is not an npz file or has invalid contents. The message names the invalid array.
     """
     if not path.is_file():
         what = "something that is not a file" if path.exists() else "none"
@@ -36,7 +35,9 @@ def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
     try:
         with path.open("rb") as stream:
             if not zipfile.is_zipfile(stream):
-                raise InvalidInput(f"expected an npz file, got a different format in {path}; save it with numpy.savez")
+                raise InvalidInput(
+                    f"expected an npz file, got a different format in {path}; save arrays with numpy.savez"
+                )
             stream.seek(0)
             with zipfile.ZipFile(stream) as archive:
                 images, labels = (_read_member(archive, keys, path) for keys in (_INPUT_KEYS, _LABEL_KEYS))
@@ -60,7 +61,7 @@ def check_arrays(images: np.ndarray, labels: np.ndarray, path: Path | str, limit
     if len(labels) and labels.min() < 0:
         raise InvalidInput(f"expected labels >= 0 in {path}, got {labels.min()}")
     if len(labels) and labels.max() >= _MOST_CLASSES:
-        raise InvalidInput(f"expected labels as numbers of classes in {path}, got {labels.max()}")
+        raise InvalidInput(f"expected labels as class numbers in {path}, got {labels.max()}")
     inputs = _to_inputs(images[:limit], path)
     return inputs, torch.from_numpy(labels[:limit].astype(np.int64))
 
@@ -86,7 +87,11 @@ def _read_member(archive: zipfile.ZipFile, keys: Sequence[str], path: Path) -> n
 
 
 def _check_header(stream: Any, size: int, key: str, path: Path) -> None:
-    """Raise InvalidInput unless the size in an array's header matches the archive member and fits into memory."""
+    """Check the header of an array in an npz file, before the array is read.
+
+    Raises:
+        InvalidInput: if the size in the header differs from the size of the data, or does not fit into memory.
+    """
     try:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -97,7 +102,7 @@ def _check_header(stream: Any, size: int, key: str, path: Path) -> None:
         raise InvalidInput(f"expected an array of numbers as {key} in {path}, got Python objects")
     claimed, held = math.prod(shape) * dtype.itemsize, size - stream.tell()
     if claimed != held or any(side < 0 for side in shape):
-        got = f"a header for {format_bytes(claimed)} ({dtype}, {shape}) with {format_bytes(held)} of data"
+        got = f"a header that announces {format_bytes(claimed)} ({dtype}, {shape}) and {format_bytes(held)} of data"
         raise InvalidInput(f"expected a complete array {key} in {path}, got {got}")
     memory = _memory()
     if claimed > memory:
@@ -114,7 +119,10 @@ def _memory() -> int:
 
 
 def _to_inputs(images: np.ndarray, path: Path | str) -> Tensor:
-    """Convert images to float32 in [0, 1], NCHW. NHWC is detected if only the last axis can be channels (1 or 3)."""
+    """Convert images to float32 in [0, 1], shape (N, C, H, W).
+
+    Images of shape (N, H, W, C) are recognised if the last axis has length 1 or 3, and the second axis does not.
+    """
     if images.ndim != 4 or (images.shape[1] not in (1, 3) and images.shape[3] not in (1, 3)):
         advice = "; add an axis for the channels" if images.ndim == 3 else ""
         wanted = f"1 or 3 channels in images of shape (N, C, H, W) or (N, H, W, C) in {path}"

@@ -44,8 +44,8 @@ class Data(NamedTuple):
     """Labelled images in the form that every attack expects.
 
     Args:
-        inputs: in [0, 1], float32, shape (N, C, H, W).
-        labels: int64, shape (N,).
+        inputs: images in [0, 1], float32, shape (N, C, H, W).
+        labels: ground truth, int64, shape (N,).
         names: for each image, the name of its file, or its index in an array file.
     """
 
@@ -54,7 +54,7 @@ class Data(NamedTuple):
     names: list[str]
 
     def take(self, places: Sequence[int]) -> "Data":
-        """Return the images at these places, in their order."""
+        """Return the images with the indices `places`, in this order."""
         return Data(self.inputs[places], self.labels[places], [self.names[place] for place in places])
 
 
@@ -65,9 +65,9 @@ _DAMAGED = (  # what Pillow raises for files that are no images, or broken ones
 
 
 class ImagePreparation(NamedTuple):
-    """Preparation of image files for a model: size, channels, and the model's number and names of classes if known.
+    """How image files must be prepared for a model: size and channels of images, and the classes of the model if known.
 
-    `all_named` is whether a folder whose name is not a class name is an error.
+    `all_named` says whether it is an error if the name of a class folder is not the name of a class.
     """
 
     resize: int | None
@@ -81,7 +81,7 @@ class ImagePreparation(NamedTuple):
 
 
 def dataset_name_patterns() -> list[str]:
-    """Return the fixed names of data sets, and the patterns of all other data names, for help texts."""
+    """Return the fixed names of data sets, and patterns such as `npz:PATH` for all other names, for help texts."""
     return [
         *SAMPLES,
         "torchvision:cifar10:PATH",
@@ -115,28 +115,28 @@ def load_data(
       with the columns `file` and `label`. The images are converted to RGB and interleaved by class, so that any `limit`
       is spread over the classes.
     - `npz:PATH`: arrays `inputs` (or `x`, `images`; NCHW or NHWC; uint8, or floats in [0, 1]) and `labels` (or `y`).
-      They are used unchanged, because the sizes below apply to image files only.
+      The images are not resized: `resize` and `crop` apply to image files only.
     - `path/to/file.py:load`: a function that returns such images and labels, or a dataset of pairs.
     - `torchvision:cifar10` and others: published data sets on this machine (see `torchvision_datasets`).
     - `hf:ORG/NAME:SPLIT`: data sets of the Hugging Face Hub, downloaded only on request (see `list_hub_set`).
-    - `DATA+fog:3`: any of these with a corruption (see `corrupt`).
-    - `imagenet-c:PATH+fog:3` and `cifar-10-c:PATH+fog:3`: corrupted images on disk, in folders PATH/fog/3/CLASS as in
-      ImageNet-C, or in PATH/fog.npy with the severities in sequence.
+    - `DATA+fog:3`: any of the data above, to which a corruption is applied (see `corrupt`).
+    - `imagenet-c:PATH+fog:3`: corrupted images on disk, in folders PATH/fog/3/CLASS as in ImageNet-C.
+    - `cifar-10-c:PATH+fog:3`: corrupted images on disk, in PATH/fog.npy as in CIFAR-10-C.
 
-    A file is loaded once even if several links point to it.
+    If several links point to one file, the file is loaded only once.
 
     Args:
-        name: a fixed name or a pattern of `dataset_name_patterns()`.
-        limit: largest number of images; the first images in a fixed order are used. None for all.
-        resize: length to which the shorter side is resized. Image files are resized and cropped as by torchvision.
-        crop: side of the square centre crop after the resizing. If neither `resize` nor `crop` is given, ImageNet's
-            samples are resized to 256 and cropped to 224, and all other images keep their size. Photos of
-            `demo:tiny-imagenet` are not cropped, but resized to this size as a whole.
-        interpolation: interpolation for the resizing, which is antialiased.
+        name: one of the names above.
+        limit: largest number of images. The first images in a fixed order are used. None for all images.
+        resize: length in pixels to which the shorter side of image files is resized, as by torchvision.
+        crop: side in pixels of the square that is cut from the centre after resizing. Photos of `demo:tiny-imagenet`
+            are resized to this size instead. If neither `resize` nor `crop` is given, `demo:imagenet` is resized to 256
+            and cropped to 224, and all other images keep their size.
+        interpolation: interpolation method for resizing. Antialiasing is always used.
 
     Raises:
         UnknownName: if there is no such data.
-        MissingLibrary: if the package that ships the samples is not installed.
+        MissingLibrary: if the package that contains the samples is not installed.
         Unavailable: if a path does not exist or a file cannot be read.
         InvalidInput: if the data are not labelled images of one size.
     """
@@ -147,19 +147,21 @@ def load_data(
 
 
 def load_data_for(classifier: Classifier, name: str, limit: int | None = None, chosen: Collection[str] = ()) -> Data:
-    """Load data in the form that a model needs: its image size, its channels and its class indices.
+    """Load data by name in the form that a model needs: with its image size, its channels and its class numbers.
 
-    Grey images stay grey for a model with one channel.
+    For a model with one channel, grey images stay grey.
 
     Args:
         classifier: the model.
         name: see `load_data`.
         limit: see `load_data`.
-        chosen: names of the images to select from the first `limit`. Only their files are read. Empty for all.
+        chosen: names of images to load, out of the first `limit` images. Other image files are not read. Empty to load
+            all images.
 
     Raises:
-        DavylampError: as for `load_data`, or InvalidInput if no image has a chosen name, or if a bundled model has
-            different classes from the samples.
+        InvalidInput: if there is no image with one of the chosen names, or the classes of a bundled model are not those
+            of the sample images.
+        DavylampError: see `load_data`.
     """
     if limit is not None and limit < 1:
         raise InvalidInput(f"expected limit >= 1, got {limit}")
@@ -175,12 +177,12 @@ def corrupt(data: Data, corruption: str, severity: int, *, seed: int = 0) -> Dat
 
     Args:
         data: images and labels.
-        corruption: its name, such as "fog".
-        severity: 1 to 5.
+        corruption: name of the corruption, such as "fog".
+        severity: severity from 1 to 5.
         seed: random seed. The result for an image does not depend on the other images.
 
     Raises:
-        DavylampError: as for `corrupt_images`.
+        DavylampError: see `corrupt_images`.
     """
     return data._replace(inputs=corrupt_images(data.inputs, corruption, severity, seed=seed))
 
@@ -211,7 +213,7 @@ def _places(names: Sequence[str], chosen: Collection[str]) -> list[int]:
 
 
 def load_prepared(name: str, limit: int | None, wanted: ImagePreparation, chosen: Collection[str] = ()) -> Data:
-    """Load images by name and prepare them as `wanted`; see `load_data` and `load_data_for`."""
+    """Load images by name, and prepare them as described by `wanted`. For `chosen`, see `load_data_for`."""
     corrupted = split_corruption(name)
     if corrupted is not None and not (corrupted.on_disk and name.startswith(FOLDERS)):
         return _load_corrupted(corrupted, limit, wanted, chosen)
@@ -238,7 +240,10 @@ def load_prepared(name: str, limit: int | None, wanted: ImagePreparation, chosen
 
 
 def _meant_data(name: str) -> str:
-    """Return the data name that the user probably meant by a path. "" if no images or arrays are at the path."""
+    """Return the data name, such as "npz:PATH", that a user probably meant by giving only a path.
+
+    "" if there are no images or arrays at the path.
+    """
     if not name:
         return ""
     path = expand_path(name)
@@ -248,21 +253,21 @@ def _meant_data(name: str) -> str:
 
 
 def preparation_for(classifier: Classifier) -> ImagePreparation:
-    """Return how image files must be prepared for a model."""
+    """Return the preparation of image files that a model needs."""
     sizes = ImagePreparation(classifier.resize, classifier.crop, classifier.interpolation)
     named = {"names": classifier.class_names, "all_named": classifier.all_named}
     return sizes._replace(channels=classifier.channels, classes=classifier.stated_classes, **named)
 
 
 def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
-    """Return how image files of these data must be prepared for a model.
+    """Return the preparation of image files that a model needs for the named data.
 
-    If folders are named by WordNet ids and the model does not declare its number of classes, the model is queried once,
-    on the first image, to learn this number. For a model with 1000 classes, a folder's id determines its class, instead
-    of the order of the folders.
+    The number of the model's classes is needed if class folders are named by WordNet ids. A model with 1000 classes
+    then gets ImageNet's class numbers, and other models get classes in the order of the folders. If the model does not
+    declare the number of its classes, the model is queried once, on the first image.
 
     Raises:
-        DavylampError: as for `load_data`.
+        DavylampError: see `load_data`.
     """
     wanted = preparation_for(classifier)
     if wanted.classes is not None or not name.startswith(IN_FOLDERS):
@@ -284,14 +289,23 @@ def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
 
 
 def label_mapping_key(classifier: Classifier, name: str) -> int | str | None:
-    """Return a key that is equal for two models only if both get the same labels for these data."""
+    """Return a key for the labels that a model gets for the named data.
+
+    Two models with equal keys get the same labels.
+    """
     return classifier.stated_classes or (classifier.name if name.startswith(IN_FOLDERS) else None)
 
 
 def list_files(
     name: str, limit: int | None, wanted: ImagePreparation
 ) -> tuple[list[ImageFile], ImagePreparation] | None:
-    """List the image files of a folder, and return them with their preparation. None for other kinds of data."""
+    """Return the image files of data in a folder, with their preparation for the model. None for other kinds of data.
+
+    Args:
+        name: name of the data.
+        limit: largest number of images. None for all images.
+        wanted: preparation that the model needs. For some data, the returned preparation differs.
+    """
     source, _, rest = name.partition(":")
     corrupted = split_corruption(name)
     if corrupted is not None and corrupted.on_disk and source == FOLDERS:
@@ -323,7 +337,7 @@ def _choose_items(items: list[ImageFile], chosen: Collection[str]) -> list[Image
 
 
 def read_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Data:
-    """Read image files as labelled images of one size. Untrusted files are read in a sandbox."""
+    """Read image files, and return the labelled images, which must have one size. A sandbox reads untrusted files."""
     isolation = isolation_of_data()
     if isolation is None or any(item.content is not None for item in items):
         return _as_data(items, _stack_images(items, wanted))
@@ -336,7 +350,7 @@ def read_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Data:
 
 
 def images_in_room(paths: Sequence[str], wanted: Sequence[Any]) -> list[Tensor]:
-    """Read the pixels of image files. This is called in the sandboxed process."""
+    """Read the pixels of image files. This function runs in the sandboxed process."""
     return [_stack_images([ImageFile(path, Path(path), 0) for path in paths], ImagePreparation(*wanted))]
 
 
@@ -350,7 +364,7 @@ def _read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
 
 
 def arrays_in_room(path: str, limit: int | None) -> list[Tensor]:
-    """Read the arrays of a file. This is called in the sandboxed process."""
+    """Read the arrays of a file. This function runs in the sandboxed process."""
     return [*load_npz(Path(path), limit)]
 
 
@@ -360,7 +374,7 @@ def _as_data(items: Sequence[ImageFile], pixels: Tensor) -> Data:
 
 
 def _stack_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Tensor:
-    """Return the pixels of image files of one size, uint8, shape (N, C, H, W)."""
+    """Read image files, which must have one size, and return their pixels, uint8, shape (N, C, H, W)."""
     images = [_read_image(item, wanted) for item in items]
     first = images[0].shape
     for item, image in zip(items, images, strict=True):
@@ -392,7 +406,7 @@ def _where(item: ImageFile) -> str:
 
 
 def _open_image(item: ImageFile, wanted: ImagePreparation) -> Any:
-    """Open a file as a Pillow image, in RGB if `wanted` says so. Grey images stay grey for a model with one channel."""
+    """Open an image file with Pillow. It is converted to RGB, unless the image is grey and the model has one channel."""
     from PIL import Image
 
     content = None if item.content is None else item.content()
