@@ -102,7 +102,7 @@ def _check_header(stream: Any, size: int, key: str, path: Path) -> None:
         raise InvalidInput(f"expected an array of numbers as {key} in {path}, got Python objects")
     claimed, held = math.prod(shape) * dtype.itemsize, size - stream.tell()
     if claimed != held or any(side < 0 for side in shape):
-        got = f"a header that announces {format_bytes(claimed)} ({dtype}, {shape}) and {format_bytes(held)} of data"
+        got = f"a header for {format_bytes(claimed)} ({dtype}, {shape}) with {format_bytes(held)} of data"
         raise InvalidInput(f"expected a complete array {key} in {path}, got {got}")
     memory = _memory()
     if claimed > memory:

@@ -406,7 +406,7 @@ def _where(item: ImageFile) -> str:
 
 
 def _open_image(item: ImageFile, wanted: ImagePreparation) -> Any:
-    """Open an image file with Pillow. It is converted to RGB, unless the image is grey and the model has one channel."""
+    """Open an image file with Pillow. It is converted to RGB, unless it is grey and the model has one channel."""
     from PIL import Image
 
     content = None if item.content is None else item.content()
