@@ -71,8 +71,8 @@ _THREAT = ("norm", "epsilon", "target", "parameters", "defaults")
 class Evaluation:
     """A results folder, together with a description of the call of `evaluate` that wrote to the folder.
 
-    Its methods and repr, and `davylamp.gate` and `assert_robust` of an evaluation, are about the models and images of
-    the call, with all results that the folder has for them. `Evaluation(folder)` is about the whole folder.
+    The methods, the repr, `davylamp.gate` and `assert_robust` use only the models and images of the call. For these
+    models and images, they use all results in the folder. An `Evaluation(folder)` without a call uses the whole folder.
 
     Attributes:
         folder: the results folder.
@@ -114,7 +114,10 @@ class Evaluation:
 
     @property
     def source(self) -> Any:
-        """Path of the results, for functions that read a folder: restricted to `evaluated`, if that is not empty."""
+        """Argument for functions that read a results folder.
+
+        If `evaluated` is not empty, the functions read only the results of these models. Otherwise they read all.
+        """
         return EvaluatedFolder(self.folder, self.evaluated) if self.evaluated else self.folder
 
     @property
@@ -131,7 +134,7 @@ class Evaluation:
         return self.summary.cells + len(self.plan.failed)
 
     def table(self, by: By = "attacks", **options: Any) -> Table:
-        """Build a table of metrics with intervals, see `davylamp.engine.build_table`."""
+        """Build a table of metrics with intervals from the results, see `davylamp.engine.build_table`."""
         return build_table(self.source, by=by, **options)
 
     def to_frame(self, *, heavy: bool = False) -> pd.DataFrame:
@@ -266,18 +269,21 @@ def evaluate(
         defaults: which values parameters have that are not given. If True, each library's own defaults. If False, the
             same values in all libraries.
         defences: defences, such as "jpeg:quality=50". Each model is evaluated without a defence and with each defence.
-        names: names of the images, length N.
-        executor: "local" or "ray".
-        workers: processes on this machine. With `device="cuda:all"`, at least one for each GPU.
-        address: address of a Ray cluster; None to start one on this machine.
-        part: "3/64": only this part of the work, for a job of a job array; "" for all.
-        until: draw the images in random order, and stop once a question on worst-case robust accuracy over all of them
-            is decided: "RA >= 0.6", "width <= 0.05" (of its interval), "A > B" for two models, each with or without
-            "@ linf 8/255", "ranked" for the order of all models, or "RA_union >= 0.5" for all threat models together.
-            The intervals hold at every number of images.
-        surrogate: model on which the examples are made: a module, a name, or several (their logits are averaged). The
-            examples are then tested on each of `models`, which the attack does not query.
-        detectors: files of trained detectors. They are measured on the adversarial examples, which are then stored.
+        names: names of the images, length N. None for the indices 0 to N - 1.
+        executor: "local" to run in processes on this machine, or "ray" to run on a Ray cluster.
+        workers: number of processes on this machine. With `device="cuda:all"`, at least one for each GPU.
+        address: address of a Ray cluster. None to start a cluster on this machine.
+        part: part of the work that this call does, for a job of a job array. "3/64" is the third of 64 parts. "" for
+            all work.
+        until: question about the worst-case robust accuracy (RA) over all images. Images are attacked in random order,
+            and the evaluation stops when the question is decided. Examples are "RA >= 0.6", "width <= 0.05" (of the
+            interval of RA) and "A > B" for two models, each optionally followed by "@ linf 8/255". "ranked" asks for
+            the order of all models, and "RA_union >= 0.5" is about all threat models together. The intervals remain
+            valid although the number of images is not fixed in advance. None to attack all images.
+        surrogate: model on which the examples are made: a module, a name, or several of these, whose logits are
+            averaged. The examples are then tested on each of `models`, which the attack does not query. None to attack
+            each of `models` itself.
+        detectors: files of trained detectors. Each detector is measured on the adversarial examples, which are stored.
         retry_failed: whether to repeat failed runs.
         trust_unknown: whether to reuse results of code whose identity cannot be fully determined.
         version: a version label for the models. Results of a different version are never reused. Change the label
@@ -530,7 +536,7 @@ def show_evaluation(evaluation: Evaluation) -> AbstractContextManager[Any]:
 
 
 def folder_of(results: str | Path | Evaluation) -> Any:
-    """Return the path of results that are given as a path or an evaluation, see `Evaluation.source`."""
+    """Return the results folder that is given as a path or as an `Evaluation`, see `Evaluation.source`."""
     return results.source if isinstance(results, Evaluation) else read_path(results, "a results folder")
 
 

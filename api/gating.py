@@ -360,9 +360,9 @@ def _decide_pair(
 def _open_change(
     base: Decision, change: Requirement, pairs: tuple[PairVerdict, PairVerdict], population: int | None
 ) -> Decision:
-    """Return the decision on a loss that the interval leaves open: invalid results, or too few images.
+    """Return the decision on a loss that the interval does not decide: "invalid results" or "too few images".
 
-    `pairs` are the comparisons with and without images that have an invalid result.
+    `pairs` has two comparisons with the baseline: with and without images that have an invalid result.
     """
     (pair, known), margin = pairs, -change.number
     if pair.left_out and change.decide(known.difference.low, known.difference.high) != "open":

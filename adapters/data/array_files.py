@@ -1,4 +1,4 @@
-"""Opens images and labels of an npz file, and checks the array headers before reading any data."""
+"""Opens images and labels in an npz file. The headers of the arrays are checked before any data are read."""
 
 import math
 import os
@@ -24,7 +24,7 @@ _MOST_CLASSES = 2**31
 
 
 def open_npz(path: Path, limit: int | None) -> LazyData:
-    """Open images and labels of an npz file; the names are the indices.
+    """Open the images and labels in an npz file. The names of the images are their indices.
 
     Raises:
         Unavailable: if the file does not exist or cannot be read.
@@ -50,14 +50,14 @@ def open_npz(path: Path, limit: int | None) -> LazyData:
 def open_arrays(
     images: np.ndarray, labels: np.ndarray, path: Path | str, limit: int | None, names: Sequence[str] | None = None
 ) -> LazyData:
-    """Check the layout of arrays, and return the images with their labels. Pixels are checked when they are taken.
+    """Combine arrays of images and labels to `LazyData`. Shapes are checked now, and pixels when images are taken.
 
     Args:
-        images: (N, C, H, W) or (N, H, W, C), uint8 or floats in [0, 1].
-        labels: integers, shape (N,).
-        path: named in error messages.
-        limit: number of images, the first ones; None for all.
-        names: names of the images; None for their indices.
+        images: images, shape (N, C, H, W) or (N, H, W, C), uint8 or floats in [0, 1].
+        labels: labels, integers, shape (N,).
+        path: path of the data, for error messages.
+        limit: only the first `limit` images are used. None for all images.
+        names: names of the images. None for their indices.
 
     Raises:
         InvalidInput: if the arrays are not images and labels.
@@ -69,7 +69,7 @@ def open_arrays(
     if len(labels) and labels.min() < 0:
         raise InvalidInput(f"expected labels >= 0 in {path}, got {labels.min()}")
     if len(labels) and labels.max() >= _MOST_CLASSES:
-        raise InvalidInput(f"expected labels as numbers of classes in {path}, got {labels.max()}")
+        raise InvalidInput(f"expected labels as class numbers in {path}, got {labels.max()}")
     is_last = _has_channels_last(images, path)
     images = images[:limit]
 
@@ -135,7 +135,11 @@ def _memory() -> int:
 
 
 def _has_channels_last(images: np.ndarray, path: Path | str) -> bool:
-    """Whether images are NHWC: only the last axis can be channels (1 or 3). Raises InvalidInput if it is no image."""
+    """Whether the shape of images is (N, H, W, C): the last axis has length 1 or 3, and the second axis does not.
+
+    Raises:
+        InvalidInput: if neither axis can be the channels.
+    """
     if images.ndim != 4 or (images.shape[1] not in (1, 3) and images.shape[3] not in (1, 3)):
         advice = "; add an axis for the channels" if images.ndim == 3 else ""
         wanted = f"1 or 3 channels in images of shape (N, C, H, W) or (N, H, W, C) in {path}"
@@ -147,7 +151,7 @@ def _has_channels_last(images: np.ndarray, path: Path | str) -> bool:
 
 
 def _to_inputs(images: np.ndarray, path: Path | str, *, is_last: bool) -> Tensor:
-    """Convert images to float32 in [0, 1], NCHW, from NHWC if `is_last`."""
+    """Convert images to float32 in [0, 1], shape (N, C, H, W). If `is_last`, the channels are the last axis before."""
     images = images.transpose(0, 3, 1, 2) if is_last else images
     with np.errstate(over="ignore"):  # infinity is refused below
         inputs = torch.from_numpy(np.array(images, dtype=np.float32, order="C"))

@@ -65,7 +65,7 @@ def read_digits() -> tuple[Tensor, Tensor]:
 
 
 def read_test_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Load the digits that were not used to train the bundled models, as arrays, see `read_digits`."""
+    """Load the digits that were not used to train davylamp's bundled models, as NumPy arrays, see `read_digits`."""
     images, labels = read_digits()
     return images[TRAINED_ON:].numpy(), labels[TRAINED_ON:].numpy()
 

@@ -153,10 +153,10 @@ def load_data_for(classifier: Classifier, name: str, limit: int | None = None, c
 
 
 def open_data_for(classifier: Classifier, name: str, limit: int | None = None) -> LazyData:
-    """Open data in the form that a model needs, as `load_data_for`, without decoding the images.
+    """Open data by name in the form that a model needs, see `load_data_for`. Images are decoded only when taken.
 
     Raises:
-        DavylampError: as for `load_data_for`.
+        DavylampError: see `load_data_for`.
     """
     if limit is not None and limit < 1:
         raise InvalidInput(f"expected limit >= 1, got {limit}")
@@ -181,10 +181,10 @@ def corrupt(data: Data, corruption: str, severity: int, *, seed: int = 0) -> Dat
 
 
 def find_places(names: Sequence[str], chosen: Collection[str]) -> list[int] | None:
-    """Return the places of the images with the chosen names, in the order of the data. None if `chosen` is empty.
+    """Return the indices of the images with the chosen names, in the order of the data. None if `chosen` is empty.
 
     Raises:
-        InvalidInput: if no image, or more than one image, has a chosen name.
+        InvalidInput: if a chosen name is not the name of exactly one image.
     """
     if not chosen:
         return None
@@ -202,7 +202,7 @@ def find_places(names: Sequence[str], chosen: Collection[str]) -> list[int] | No
 
 
 def open_prepared(name: str, limit: int | None, wanted: ImagePreparation) -> LazyData:
-    """Open images by name, which are prepared as `wanted` when they are taken; see `load_data` and `load_data_for`."""
+    """Open images by name, see `load_data`. They are prepared as described by `wanted` when they are taken."""
     corrupted = split_corruption(name)
     if corrupted is not None and not (corrupted.on_disk and name.startswith(FOLDERS)):
         return _open_corrupted(corrupted, limit, wanted)
@@ -230,7 +230,7 @@ def _open_files(
     wanted: ImagePreparation,
     read: Callable[[Sequence[ImageFile], ImagePreparation], Tensor],
 ) -> LazyData:
-    """Return image files as images that are read when they are taken, as uint8 with `read`."""
+    """Return image files as `LazyData`. When images are taken, the function `read` reads them as uint8."""
     labels = torch.tensor([item.label for item in items], dtype=torch.int64)
 
     def inputs(places: Sequence[int] | None) -> Tensor:
@@ -332,7 +332,7 @@ def _open_corrupted(corrupted: CorruptionSpec, limit: int | None, wanted: ImageP
 
 
 def read_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Tensor:
-    """Read image files of one size, uint8, shape (N, C, H, W). Untrusted files are read in a sandbox."""
+    """Read image files, which must have one size, as uint8, shape (N, C, H, W). A sandbox reads untrusted files."""
     isolation = isolation_of_data()
     if isolation is None or any(item.content is not None for item in items):
         return _stack_images(items, wanted)
@@ -359,12 +359,12 @@ def _open_npz(path: Path, limit: int | None) -> LazyData:
 
 
 def arrays_in_room(path: str, limit: int | None) -> list[Tensor]:
-    """Read the arrays of a file. This is called in the sandboxed process."""
+    """Read the arrays of a file. This function runs in the sandboxed process."""
     return [*open_npz(Path(path), limit).take()[:2]]
 
 
 def _stack_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Tensor:
-    """Return the pixels of image files of one size, uint8, shape (N, C, H, W)."""
+    """Read image files, which must have one size, and return their pixels, uint8, shape (N, C, H, W)."""
     by_row = sorted(range(len(items)), key=lambda place: items[place].row)  # neighbours share a block of a data file
     read = {place: _read_image(items[place], wanted) for place in by_row}
     images = [read[place] for place in range(len(items))]

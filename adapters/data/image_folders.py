@@ -17,7 +17,7 @@ _IMAGENET = 1000
 
 
 class ImageFile(NamedTuple):
-    """An image file with its name, path and label. `content` reads an image that is in a row of a data file."""
+    """An image file with its name, path and label. For an image in a row of a data file, `content` reads the image."""
 
     name: str
     path: Path

@@ -8,7 +8,7 @@ from .datasets import Data, list_files, load_data_for, open_prepared, preparatio
 
 
 def iter_batches(classifier: Classifier, name: str, limit: int | None, size: int) -> Iterator[Data]:
-    """Iterate over the images of `load_data_for` in blocks, which are decoded one by one.
+    """Load data as `load_data_for` does, and yield blocks of `size` images. Images are decoded block by block.
 
     Raises:
         DavylampError: see `load_data`.

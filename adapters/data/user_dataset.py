@@ -19,7 +19,7 @@ _WANTED = "images and labels (N of each), optionally with names, or a dataset of
 
 
 def open_data_file(name: str, limit: int | None) -> LazyData:
-    """Call the function "path/to/file.py:load" and return its images, labels and names.
+    """Call the user's function "path/to/file.py:load", and return the images, labels and names that it returns.
 
     If the function has a parameter `limit`, the limit is passed to it. Otherwise it is called without arguments. The
     function may return images and labels as tensors or arrays. Images are uint8, or floats in [0, 1], with the channels

@@ -35,7 +35,7 @@ _bases: dict[str, np.ndarray] = {}
 
 @contextmanager
 def multiprocess_alias() -> Iterator[None]:
-    """Context manager for importing AutoAttack. If its dependency `multiprocess` is missing, `multiprocessing` is used."""
+    """Context manager that lets `multiprocessing` stand for AutoAttack's dependency `multiprocess`, if missing."""
     if "multiprocess" in sys.modules or find_spec("multiprocess"):
         yield
         return

@@ -33,13 +33,13 @@ def run(
     """Run an attack of this package.
 
     Args:
-        attack: a function (model, inputs, labels, *, ...) -> images.
+        attack: a function of this package with the arguments (model, inputs, labels, *, ...), which returns images.
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        threat_model: its radius is passed to the functions that accept `epsilon`.
+        threat_model: the radius is passed to functions that accept `epsilon`.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: arguments under the function's names.
+        **kwargs: keyword arguments of the function.
 
     Returns:
         The images that the attack returns, shape (n, C, H, W).

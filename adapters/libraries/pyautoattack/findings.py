@@ -7,6 +7,6 @@ from ..library import KnownIssue
 FINDINGS: Mapping[str, KnownIssue] = {
     "first-class-taken": KnownIssue(
         "targets further classes only for images without an example within epsilon. Without an epsilon, it "
-        "therefore returns the example of the first class that it reaches instead of the nearest example"
+        "therefore returns the example for the first class that it reaches, instead of the nearest example"
     ),
 }
