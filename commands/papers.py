@@ -16,7 +16,7 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="file to write, re
 
 
 class Kind(str, Enum):  # Typer has no lists of Literal
-    """Kinds of figures."""
+    """Kinds of figures that `davylamp figure` draws."""
 
     accuracy = "accuracy"
     passes = "passes"

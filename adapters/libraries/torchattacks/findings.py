@@ -28,7 +28,7 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "aims at the label plus one modulo 10 if untargeted, so it crashes with fewer than 10 classes"
     ),
     "pairwise-memory": KnownIssue(
-        "compares all pairs of components, so memory grows with the square of the number of components"
+        "compares all pairs of components, so its memory grows with the square of the image size"
     ),
     "swapped-axes": KnownIssue(
         "mistakes columns for rows when it writes pixels, so it crashes on images that are wider than high"

@@ -52,7 +52,7 @@ class AttackWorker(WorkerBase):
         return self.channel.receive()
 
     def forget(self, graph: int) -> None:
-        """Record that the gradient of an output is no longer needed. The parent process learns this by the next query."""
+        """Record that the gradient of an output is not needed. The parent process learns this by the next query."""
         self._forgotten.append(graph)
 
     def refuse(self, reason: str) -> RuntimeError:
