@@ -183,7 +183,7 @@ def fit(
         if is_attack:
             if out is None or attack is not None or rule or of_attack:
                 wanted = "`out` as a folder, and neither `attack`, `target` nor `attack_parameters`"
-                raise InvalidInput(f"expected {wanted} to train {what}, which is an attack")
+                raise InvalidInput(f"expected {wanted} for {what}, because it is an attack, not a detector")
             known = {"attack": what, "norm": norm, "epsilon": radius, "parameters": _parameters(given, what)}
             more = {"limit": limit, "seeds": (seed,), "device": device, **loading}
             lent, settings = classifiers_from_modules(model, stack, more, version)
@@ -194,7 +194,7 @@ def fit(
         about = {"norm": norm, "epsilon": radius, "target": rule or None, "attack_parameters": of_attack or None}
         if attack is None and (alone := [f"`{name}`" for name, value in about.items() if value is not None]):
             raise InvalidInput(
-                f"`attack` is missing for {', '.join(alone)}: the attack that makes the training examples of {what}"
+                f"`attack` is missing for {', '.join(alone)}: give the attack that makes the training examples of {what}"
             )
         out = check_output_path("detector.pt" if out is None else out)
         classifier = lend_model(model, stack, device, {**loading, "tell": tell}, version)

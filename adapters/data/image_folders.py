@@ -113,7 +113,7 @@ def class_indices(
     unnamed = [name for name in classes_there if name not in indices]
     if strict and unnamed:
         got = f"{', '.join(unnamed[:3])} among {len(classes_there)} classes"
-        raise InvalidInput(f"expected the classes of {where} among the {len(indices)} class names given, got {got}")
+        raise InvalidInput(f"expected all classes of {where} among the {len(indices)} class names given, got {got}")
     labels: Mapping[str, int] = {} if unnamed else indices
     if not labels and classes == _IMAGENET:
         labels = _imagenet_classes(classes_there, where)

@@ -373,7 +373,7 @@ def test_a_row_against_the_published_tables(run, tmp_path):
         (("published:canary-table9", "--knowledge", "score"), "expected --knowledge white-box or black-box"),
         (
             ("published:canary-table9", "--adaptive"),
-            "--adaptive cannot be used without --against and responses to images",
+            "--adaptive needs --against, and cannot be used with tables of metrics",
         ),
         (("published:canary-table9", "--budget", "4/255"), "a table of metrics cannot be combined with --epsilon"),
         ((path,), f"{path} already has all models"),
@@ -442,7 +442,7 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--propagate",), "--propagate needs --method canary"),
         (("--curve", "paper"), "--curve cannot be used without --method canary"),
         (("--uncapped",), "--uncapped cannot be used without --method canary"),
-        (("--adaptive",), "--adaptive cannot be used without --against and responses to images"),
+        (("--adaptive",), "--adaptive needs --against, and cannot be used with tables of metrics"),
         (
             ("--model", "3pl", "--method", "irt", "--subjects", "attacks", "--norm", "l2"),
             "expected at least 2 attacks to rank, got one",

@@ -144,7 +144,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
             lambda net: davylamp.reproduce("canary-table4", quick=True, full=True),
             "`quick` and `full` cannot be combined",
         ),
-        (lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"), "`clean` is only for imagenet-c:PATH"),
+        (lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"), "`clean` needs corrupted data (imagenet-c:PATH"),
         (lambda _: davylamp.evaluate(DEMO, address="x", **WITH), "`address` needs `executor=ray`"),
         (
             lambda _: davylamp.evaluate(DEMO, neuron_profile="demo:digits", **WITH),

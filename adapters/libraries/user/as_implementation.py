@@ -171,7 +171,9 @@ def _stated(given: UserAttack, said: Mapping[str, Any]) -> dict[str, Any]:
     texts = ("norm", "norms", "random", "title", "source", "canonical")
     for word in said:
         if word not in (*_SAYS, *texts):
-            raise InvalidInput(f"expected one of {', '.join((*_SAYS, *texts))} for {given.where}, got {word}")
+            raise InvalidInput(
+                f"expected one of the properties {', '.join((*_SAYS, *texts))} for {given.where}, got {word}"
+            )
     stated = {word: value for word in (*_SAYS, *texts) if (value := _attribute(given, word)) is not None} | dict(said)
     for word, choices in _SAYS.items():
         if word in stated and stated[word] not in choices:
@@ -243,7 +245,7 @@ def _call(given: UserAttack) -> dict[str, inspect.Parameter]:
     if len(signature) < len(_PLACES) or misplaced:
         advice = f"; arguments are passed by position, so move {misplaced[0]} to its position" if misplaced else ""
         raise InvalidInput(
-            f"expected {given.where} as (model, inputs, labels, epsilon, ...), got ({', '.join(names)}){advice}"
+            f"expected {given.where} with the arguments (model, inputs, labels, epsilon, ...), got ({', '.join(names)}){advice}"
         )
     return dict(signature[len(_PLACES) :])
 
