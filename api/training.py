@@ -194,7 +194,7 @@ def fit(
         about = {"norm": norm, "epsilon": radius, "target": rule or None, "attack_parameters": of_attack or None}
         if attack is None and (alone := [f"`{name}`" for name, value in about.items() if value is not None]):
             raise InvalidInput(
-                f"`attack` is missing for {', '.join(alone)}: give the attack that makes the training examples of {what}"
+                f"`attack` is missing for {', '.join(alone)}: give the attack that makes training examples for {what}"
             )
         out = check_output_path("detector.pt" if out is None else out)
         classifier = lend_model(model, stack, device, {**loading, "tell": tell}, version)

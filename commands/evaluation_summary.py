@@ -95,7 +95,7 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
         if each.cell.subject.name in names and each.cell.row.is_user_attack:
             counts[each.cell.attack] += sum("unchanged" in kinds for kinds in paired_outcomes(each).violations)
     return [
-        f"- {name} returned {count} unchanged images, which are invalid; if it returns the image when it fails, declare "
+        f"- {name} returned {count} unchanged images, which are invalid; if this means failure, declare "
         f'{name.rpartition(":")[2].rstrip(")")}.failure = "input" (docs/my-attack.md)'
         for name, count in counts.items()
         if count

@@ -245,7 +245,8 @@ def _call(given: UserAttack) -> dict[str, inspect.Parameter]:
     if len(signature) < len(_PLACES) or misplaced:
         advice = f"; arguments are passed by position, so move {misplaced[0]} to its position" if misplaced else ""
         raise InvalidInput(
-            f"expected {given.where} with the arguments (model, inputs, labels, epsilon, ...), got ({', '.join(names)}){advice}"
+            f"expected {given.where} with the arguments (model, inputs, labels, epsilon, ...), "
+            f"got ({', '.join(names)}){advice}"
         )
     return dict(signature[len(_PLACES) :])
 
