@@ -206,7 +206,7 @@ def _as_setting(option: str) -> str:
 
 
 def _warn(line: str) -> None:
-    """Print the line, or warn at the nearest caller outside davylamp."""
+    """Issue a DeprecationWarning at the nearest caller outside davylamp. Inside `printed`, print the line instead."""
     if show := _PRINT.get():
         show(line)
         return

@@ -113,4 +113,4 @@ class ModelDied(ModelFailed):
 
 
 class StoreMismatch(DavylampError, ValueError):
-    """A results file was written in a different format."""
+    """A results file has a different format from that of this version of davylamp."""

@@ -138,7 +138,7 @@ class Evaluation:
         return build_table(self.source, by=by, **options)
 
     def to_frame(self, *, heavy: bool = False) -> pd.DataFrame:
-        """Return one row per image and run, see `davylamp.engine.load`."""
+        """Return the results as a frame with one row per image and run, see `davylamp.engine.load`."""
         return load(self.source, heavy=heavy)
 
     def rank(

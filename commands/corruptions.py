@@ -22,7 +22,7 @@ def list_corruptions(
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """List every corruption (DATA+NAME:severity applies it; severities 1 to 5) and the perturbation sequences."""
+    """List corruptions and perturbation sequences. DATA+NAME:severity applies a corruption, with severity 1 to 5."""
     from ..adapters.data.corruptions.published import CORRUPTIONS, find_corruption
     from ..adapters.data.corruptions.sequences import SEQUENCES
 

@@ -27,7 +27,7 @@ def quickstart(
     ),
     verbose: Verbose = False,
 ) -> None:
-    """Run PGD from five libraries on two small models: agreement, robustness, and a defence that only looks robust."""
+    """Take a tour: compare PGD from five libraries, two small models, and a defence that only looks robust."""
     from ..api.evaluation import evaluate
     from ..report.text.console import open_page
 

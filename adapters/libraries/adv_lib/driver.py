@@ -69,7 +69,7 @@ def _words_of_rules(name: str, threat_model: ThreatModel, inputs: Tensor) -> dic
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a function cannot run in this setting, see `Library.refuses`. "" if it can run."""
+    """Return the reason why a function cannot run in a setting, see `Library.refuses`. "" if it can run."""
     distance, targeted_ratio = row.fixed.get("distance"), row.attack.startswith(("alma", "apgd-dlr"))
     if (row.attack == "perc-al" or distance == "ciede2000") and setting.shape[0] != 3:
         return f"needs images with 3 channels, because it measures colour differences, got {setting.shape[0]}"

@@ -78,7 +78,7 @@ def _required(words: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, A
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a function cannot run in this setting, see `Library.refuses`. "" if it can run."""
+    """Return the reason why a function cannot run in a setting, see `Library.refuses`. "" if it can run."""
     step, epsilon = setting.parameters.get("step_size"), setting.threat_model.epsilon
     if row.attack in ("pgd", "bim") and step is not None and epsilon is not None and step > epsilon:
         return f"needs step_size <= epsilon, got {step:.4g} > {epsilon:.4g}"

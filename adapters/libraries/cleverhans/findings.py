@@ -1,4 +1,4 @@
-"""Known issues of CleverHans 4.0, each found in the source and reproduced. The implementations run as shipped."""
+"""Known issues of CleverHans 4.0. A test shows each issue. davylamp runs the code unchanged."""
 
 from collections.abc import Mapping
 

@@ -13,7 +13,7 @@ from .queries import Model
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why an attack cannot run in this setting, see `Library.refuses`. "" if it can run."""
+    """Return the reason why an attack cannot run in a setting, see `Library.refuses`. "" if it can run."""
     if row.attack == "ssah" and min(setting.shape[1:]) < 2:
         return f"needs images of at least 2 x 2 pixels, got {setting.shape[1]} x {setting.shape[2]}"
     if row.attack == "gd-uap" and not any(isinstance(part, (Conv2d, Linear)) for part in setting.model.modules()):

@@ -58,7 +58,7 @@ def run(
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a class cannot run in this setting, see `Library.refuses`. "" if it can run."""
+    """Return the reason why a class cannot run in a setting, see `Library.refuses`. "" if it can run."""
     norm, steps = setting.threat_model.norm, setting.parameters.get("steps", _FEWEST_STEPS)
     if row.attack == "square" and norm != "linf" and setting.shape[1] < 5:
         return f"needs images of at least 5 rows in {norm}, got {setting.shape[1]}"

@@ -1,4 +1,4 @@
-"""Known issues of pyautoattack 0.2 (the authors' code), each reproduced. The implementations run as shipped."""
+"""Known issues of pyautoattack 0.2 (the authors' code). A test shows each issue. davylamp runs the code unchanged."""
 
 from collections.abc import Mapping
 

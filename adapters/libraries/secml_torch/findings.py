@@ -1,4 +1,4 @@
-"""Known issues of SecML-Torch 1.5, each found in the source and reproduced. The implementations run as shipped."""
+"""Known issues of SecML-Torch 1.5. A test shows each issue. davylamp runs the code unchanged."""
 
 from collections.abc import Mapping
 

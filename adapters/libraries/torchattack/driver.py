@@ -66,7 +66,7 @@ def run(
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a class cannot run in this setting, see `Library.refuses`. "" if it can run."""
+    """Return the reason why a class cannot run in a setting, see `Library.refuses`. "" if it can run."""
     channels, *sides = setting.shape
     shape = f"{sides[0]} x {sides[1]}"
     blocks = 2 * setting.parameters.get("blocks", 3)

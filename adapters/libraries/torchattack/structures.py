@@ -57,7 +57,7 @@ def run_on_structure(
     Args:
         attack_class: SGM, BPA, or an attack on vision transformers.
         model: maps images to logits, counts every query, and wraps the network (`classifier.model`).
-        words: arguments under torchattack's names, without the kind of network, which this function sets.
+        words: arguments by torchattack's names, except the kind of network.
         inputs: clean images, shape (1, C, H, W).
         goal: label or, if targeted, target, shape (1,).
 

@@ -91,7 +91,7 @@ def _words_of_count(name: str, channels: int, components: int, epsilon: float | 
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a class cannot run in this setting, see `Library.refuses`. "" if it can run."""
+    """Return the reason why a class cannot run in a setting, see `Library.refuses`. "" if it can run."""
     channels, epsilon = setting.shape[0], setting.threat_model.epsilon
     if row.attack in _THREE_CHANNELS and channels != 3:
         return f"needs images with 3 channels, got {channels}"
