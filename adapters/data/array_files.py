@@ -15,16 +15,16 @@ from torch import Tensor
 from ...errors import InvalidInput, Unavailable
 from ..display_text import format_bytes
 from ..models.images import SEVERAL_LABELS, check_images
+from ..models.multi_label import LABEL_KEYS
 from ..user_code_guard import one_line
 from .lazy_data import LazyData
 
 _INPUT_KEYS = ("inputs", "x", "images")
-_LABEL_KEYS = ("labels", "y")
 _MOST_CLASSES = 2**31
 
 
-def open_npz(path: Path, limit: int | None) -> LazyData:
-    """Open the images and labels in an npz file. The names of the images are their indices.
+def open_npz(path: Path, limit: int | None, *, several: bool = False) -> LazyData:
+    """Open images and labels of an npz file; the names are the indices. `several` is explained in `open_arrays`.
 
     Raises:
         Unavailable: if the file does not exist or cannot be read.
@@ -41,35 +41,39 @@ def open_npz(path: Path, limit: int | None) -> LazyData:
                 )
             stream.seek(0)
             with zipfile.ZipFile(stream) as archive:
-                images, labels = (_read_member(archive, keys, path) for keys in (_INPUT_KEYS, _LABEL_KEYS))
+                images, labels = (_read_member(archive, keys, path) for keys in (_INPUT_KEYS, LABEL_KEYS))
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError, MemoryError, NotImplementedError) as error:
         raise Unavailable(f"could not read {path}: {one_line(error) or type(error).__name__}") from error
-    return open_arrays(images, labels, path, limit)
+    return open_arrays(images, labels, path, limit, several=several)
 
 
 def open_arrays(
-    images: np.ndarray, labels: np.ndarray, path: Path | str, limit: int | None, names: Sequence[str] | None = None
+    images: np.ndarray,
+    labels: np.ndarray,
+    path: Path | str,
+    limit: int | None,
+    names: Sequence[str] | None = None,
+    *,
+    several: bool = False,
 ) -> LazyData:
     """Combine arrays of images and labels to `LazyData`. Shapes are checked now, and pixels when images are taken.
 
     Args:
-        images: images, shape (N, C, H, W) or (N, H, W, C), uint8 or floats in [0, 1].
-        labels: labels, integers, shape (N,).
-        path: path of the data, for error messages.
-        limit: only the first `limit` images are used. None for all images.
-        names: names of the images. None for their indices.
+        images: (N, C, H, W) or (N, H, W, C), uint8 or floats in [0, 1].
+        labels: integers, shape (N,).
+        path: named in error messages.
+        limit: number of images, the first ones; None for all.
+        names: names of the images; None for their indices.
+        several: whether the labels may also be 0 or 1 for each of L labels of an image, shape (N, L).
 
     Raises:
         InvalidInput: if the arrays are not images and labels.
     """
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
-        wanted = f"integer labels of shape ({len(images)},)" if images.ndim else "an array of images"
-        advice = f"; {SEVERAL_LABELS}" if labels.ndim == 2 else ""
-        raise InvalidInput(f"expected {wanted} in {path}, got {labels.dtype} of shape {labels.shape}{advice}")
-    if len(labels) and labels.min() < 0:
-        raise InvalidInput(f"expected labels >= 0 in {path}, got {labels.min()}")
-    if len(labels) and labels.max() >= _MOST_CLASSES:
-        raise InvalidInput(f"expected labels as class numbers in {path}, got {labels.max()}")
+    if several and labels.ndim == 2 and labels.shape[:1] == images.shape[:1]:
+        if labels.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
+            raise InvalidInput(f"expected the labels of each image as 0 or 1 in {path}, got others")
+    else:
+        _check_labels(images, labels, path)
     is_last = _has_channels_last(images, path)
     images = images[:limit]
 
@@ -80,6 +84,18 @@ def open_arrays(
     if len(named) != len(images):
         raise InvalidInput(f"expected {len(images)} names from {path}, got {len(named)}")
     return LazyData(torch.from_numpy(labels[:limit].astype(np.int64)), named, read)
+
+
+def _check_labels(images: np.ndarray, labels: np.ndarray, path: Path | str) -> None:
+    """Raise InvalidInput unless the labels are class numbers, one for each image."""
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
+        wanted = f"integer labels of shape ({len(images)},)" if images.ndim else "an array of images"
+        advice = f"; {SEVERAL_LABELS}" if labels.ndim == 2 else ""
+        raise InvalidInput(f"expected {wanted} in {path}, got {labels.dtype} of shape {labels.shape}{advice}")
+    if len(labels) and labels.min() < 0:
+        raise InvalidInput(f"expected labels >= 0 in {path}, got {labels.min()}")
+    if len(labels) and labels.max() >= _MOST_CLASSES:
+        raise InvalidInput(f"expected labels as numbers of classes in {path}, got {labels.max()}")
 
 
 def _read_member(archive: zipfile.ZipFile, keys: Sequence[str], path: Path) -> np.ndarray:

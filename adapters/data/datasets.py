@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..models.classifier import Classifier, Interpolation
+from ..models.multi_label import LabelCriterion, criterion_in
 from ..models.sandbox.isolation import isolation_of_data
 from ..models.sandbox.model_process import read_apart
 from ..models.zoo.demo import check_demo_classes
@@ -50,7 +51,8 @@ _DAMAGED = (  # what Pillow raises for files that are no images, or broken ones
 class ImagePreparation(NamedTuple):
     """How image files must be prepared for a model: size and channels of images, and the classes of the model if known.
 
-    `all_named` says whether it is an error if the name of a class folder is not the name of a class.
+    `all_named` is whether a folder whose name is not a class name is an error. `criterion` converts several labels of
+    each image to its class.
     """
 
     resize: int | None
@@ -61,6 +63,7 @@ class ImagePreparation(NamedTuple):
     classes: int | None = None
     names: tuple[str, ...] = ()
     all_named: bool = False
+    criterion: LabelCriterion | None = None
 
 
 def dataset_name_patterns() -> list[str]:
@@ -202,7 +205,15 @@ def find_places(names: Sequence[str], chosen: Collection[str]) -> list[int] | No
 
 
 def open_prepared(name: str, limit: int | None, wanted: ImagePreparation) -> LazyData:
-    """Open images by name, see `load_data`. They are prepared as described by `wanted` when they are taken."""
+    """Open images by name, which are prepared as `wanted` when they are taken; see `load_data` and `load_data_for`."""
+    data = _open_labelled(name, limit, wanted)
+    if wanted.criterion is None or data.labels.ndim == 1:
+        return data
+    return data._replace(labels=wanted.criterion.classes_of(data.labels))
+
+
+def _open_labelled(name: str, limit: int | None, wanted: ImagePreparation) -> LazyData:
+    several = wanted.criterion is not None
     corrupted = split_corruption(name)
     if corrupted is not None and not (corrupted.on_disk and name.startswith(FOLDERS)):
         return _open_corrupted(corrupted, limit, wanted)
@@ -211,11 +222,11 @@ def open_prepared(name: str, limit: int | None, wanted: ImagePreparation) -> Laz
         return _open_files(*files, read_images)
     source, _, rest = name.partition(":")
     if source == "npz" and rest:
-        return _open_npz(expand_path(rest), limit)
+        return _open_npz(expand_path(rest), limit, several=several)
     if name.startswith(PREFIX) or name == DIGITS:
         return open_published(name, limit) if name != DIGITS else open_arrays(*read_test_digits(), name, limit)
     if is_file_name(name):
-        return open_data_file(name, limit)
+        return open_data_file(name, limit, several=several)
     if name not in SAMPLES:
         raise UnknownName("data", name, dataset_name_patterns(), meant=_meant_data(name))
     if name in IMAGENET and wanted.resize is None and wanted.crop is None:
@@ -256,7 +267,8 @@ def preparation_for(classifier: Classifier) -> ImagePreparation:
     """Return the preparation of image files that a model needs."""
     sizes = ImagePreparation(classifier.resize, classifier.crop, classifier.interpolation)
     named = {"names": classifier.class_names, "all_named": classifier.all_named}
-    return sizes._replace(channels=classifier.channels, classes=classifier.stated_classes, **named)
+    classes, criterion = classifier.stated_classes, criterion_in(classifier.name)
+    return sizes._replace(channels=classifier.channels, classes=classes, criterion=criterion, **named)
 
 
 def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
@@ -289,12 +301,10 @@ def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
     return wanted._replace(classes=classifier.num_classes)
 
 
-def label_mapping_key(classifier: Classifier, name: str) -> int | str | None:
-    """Return a key for the labels that a model gets for the named data.
-
-    Two models with equal keys get the same labels.
-    """
-    return classifier.stated_classes or (classifier.name if name.startswith(IN_FOLDERS) else None)
+def label_mapping_key(classifier: Classifier, name: str) -> tuple[Any, ...]:
+    """Return a key that is equal for two models only if both get the same labels for these data."""
+    named = classifier.stated_classes or (classifier.name if name.startswith(IN_FOLDERS) else None)
+    return named, criterion_in(classifier.name)
 
 
 def list_files(
@@ -349,18 +359,18 @@ def images_in_room(paths: Sequence[str], wanted: Sequence[Any]) -> list[Tensor]:
     return [_stack_images([ImageFile(path, Path(path), 0) for path in paths], ImagePreparation(*wanted))]
 
 
-def _open_npz(path: Path, limit: int | None) -> LazyData:
+def _open_npz(path: Path, limit: int | None, *, several: bool) -> LazyData:
     isolation = isolation_of_data()
     if isolation is None or not path.is_file():
-        return open_npz(path, limit)
-    given, types = (str(path), limit), (torch.float32, torch.int64)
+        return open_npz(path, limit, several=several)
+    given, types = (str(path), limit, several), (torch.float32, torch.int64)
     inputs, labels = read_apart(arrays_in_room, given, [path], isolation, *types)
-    return open_arrays(inputs.numpy(), labels.numpy(), path, limit)
+    return open_arrays(inputs.numpy(), labels.numpy(), path, limit, several=several)
 
 
-def arrays_in_room(path: str, limit: int | None) -> list[Tensor]:
-    """Read the arrays of a file. This function runs in the sandboxed process."""
-    return [*open_npz(Path(path), limit).take()[:2]]
+def arrays_in_room(path: str, limit: int | None, several: bool) -> list[Tensor]:
+    """Read the arrays of a file. This is called in the sandboxed process."""
+    return [*open_npz(Path(path), limit, several=several).take()[:2]]
 
 
 def _stack_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Tensor:

@@ -18,13 +18,12 @@ from .lazy_data import LazyData
 _WANTED = "images and labels (N of each), optionally with names, or a dataset of (image, label) pairs"
 
 
-def open_data_file(name: str, limit: int | None) -> LazyData:
-    """Call the user's function "path/to/file.py:load", and return the images, labels and names that it returns.
+def open_data_file(name: str, limit: int | None, *, several: bool = False) -> LazyData:
+    """Call the function "path/to/file.py:load" and return its images, labels and names.
 
-    If the function has a parameter `limit`, the limit is passed to it. Otherwise it is called without arguments. The
-    function may return images and labels as tensors or arrays. Images are uint8, or floats in [0, 1], with the channels
-    as second or as last axis. The function may also return a dataset of (image, label) pairs, from which only the
-    needed images are read.
+    The function is called without arguments, or with `limit=` if it accepts that. It may return tensors or arrays
+    (uint8, or floats in [0, 1]; NCHW or NHWC). It may also return a dataset of (image, label), from which only the
+    needed images are read. With `several`, labels may be of shape (N, L), see `check_arrays`.
 
     Raises:
         Unavailable: if the file does not exist.
@@ -40,7 +39,8 @@ def open_data_file(name: str, limit: int | None) -> LazyData:
             takes_limit = "limit" in inspect.signature(load).parameters
             returned = load(limit=limit) if takes_limit else load()
             images, labels, names = _parts(returned, name, limit)
-    return open_arrays(images, labels, name, limit, None if names is None else [str(each) for each in names])
+    named = None if names is None else [str(each) for each in names]
+    return open_arrays(images, labels, name, limit, named, several=several)
 
 
 def _parts(returned: Any, name: str, limit: int | None) -> tuple[np.ndarray, np.ndarray, Any]:

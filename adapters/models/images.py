@@ -11,7 +11,10 @@ from ...errors import InvalidInput, Unsupported, WrongType
 from ..coercion import type_error
 
 _functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009 - the type checker does not know it; torch has no public way to detect such tensors
-SEVERAL_LABELS = "for several labels of one image use davylamp.from_multi_label, which states what counts as fooled"
+SEVERAL_LABELS = (
+    "for several labels of one image use MODEL+multi-label:label=J or MODEL+multi-label:any=FILE.npz, or "
+    "davylamp.from_multi_label, which state what counts as fooled"
+)
 
 
 def check_images(inputs: Any) -> None:

@@ -1,17 +1,60 @@
 """Multi-label models (one sigmoid for each label) as classifiers, by a stated criterion of what counts as fooled."""
 
-from typing import Any, Literal
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...errors import InvalidInput, ModelFailed
+from ...errors import InvalidInput, ModelFailed, Unavailable
 from ..coercion import read_int
+from ..paths import expand_path
+from ..user_code_guard import one_line
 from .classifier import Classifier
 from .extract_logits import extract_logits
 
+PART = "multi-label:"
+LABEL_KEYS = ("labels", "y")  # names of the array of labels in an npz file
 Scores = Literal["logits", "probabilities"]
+
+
+class LabelCriterion(NamedTuple):
+    """When an image of a multi-label model counts as fooled: if a label flips, or if any label flips.
+
+    Args:
+        label: index of the only label that counts. None if any label counts.
+        sets: the combinations of labels that are classes, if any label counts.
+        scores: "logits", or "probabilities" if the model ends with a sigmoid.
+    """
+
+    label: int | None
+    sets: tuple[tuple[bool, ...], ...] = ()
+    scores: Scores = "logits"
+
+    def classes_of(self, targets: Any) -> Tensor:
+        """Return the class of each image, int64, shape (N,), for its labels, 0 or 1, shape (N, L).
+
+        Raises:
+            InvalidInput: if the labels are invalid, or a combination of them is no class.
+        """
+        present = _read_targets(targets)
+        if self.label is not None:
+            if self.label >= present.shape[1]:
+                raise InvalidInput(
+                    f"expected label as a whole number from 0 to {present.shape[1] - 1}, got {self.label}"
+                )
+            return present[:, self.label].long()
+        places = {each: place for place, each in enumerate(self.sets)}
+        found = [places.get(tuple(each)) for each in present.tolist()]
+        if None in found:
+            row, count = found.index(None), present.shape[1]
+            wanted = f"one of the {len(self.sets)} combinations of {len(self.sets[0])} labels of the criterion"
+            raise InvalidInput(f"expected {wanted}, got {count} labels of image {row}: {present[row].int().tolist()}")
+        return torch.tensor(found)
 
 
 def from_multi_label(
@@ -26,6 +69,8 @@ def from_multi_label(
 
     With `label`, an image is fooled if this label flips, and the model has two classes: 0 for absent, 1 for present.
 
+    A model's name declares the same: "MODEL+multi-label:any=FILE.npz" and "MODEL+multi-label:label=3".
+
     Args:
         model: returns a score for each label, shape (N, L), for images in [0, 1].
         targets: labels of the evaluation images, 0 or 1, shape (N, L).
@@ -39,34 +84,73 @@ def from_multi_label(
     Raises:
         InvalidInput: if the targets are not 0 or 1 of shape (N, L), there is no such label, or `outputs` is unknown.
     """
-    present = _read_targets(targets)
-    if outputs not in ("logits", "probabilities"):
-        raise InvalidInput(f"expected outputs as logits or probabilities, one for each label, got {outputs!r}")
-    count = present.shape[1]
     if label is not None:
-        place = read_int(label, f"label as a whole number from 0 to {count - 1}", 0, count - 1)
-        wrapped: nn.Module = _OneLabel(model, place, count)
-        made = Classifier(wrapped, outputs="logit" if outputs == "logits" else "probability", **settings)
-        criterion, classes = f"label {place} of {count} flips", present[:, place].long()
+        label = read_int(label, "label as a whole number from 0", 0, 2**31 - 1)
+    criterion = LabelCriterion(label, () if label is not None else _sets_of(targets), _read_scores(outputs))
+    return _convert(model, criterion, settings), criterion.classes_of(targets)
+
+
+def read_criterion(part: str) -> LabelCriterion:
+    """Parse "multi-label:label=3" or "multi-label:any=FILE.npz", which ",scores=probabilities" may follow.
+
+    Raises:
+        InvalidInput: if the part has a different form, or the file has no labels, 0 or 1, of shape (N, L).
+        Unavailable: if the file cannot be read.
+    """
+    given = dict(each.partition("=")[::2] for each in part.removeprefix(PART).split(","))
+    scores = _read_scores(given.pop("scores", "logits"))
+    if len(given) == 1 and given.get("any"):
+        return LabelCriterion(None, _sets_of(_read_labels(expand_path(given["any"]))), scores)
+    if len(given) == 1 and given.get("label", "").isdecimal():
+        return LabelCriterion(int(given["label"]), (), scores)
+    raise InvalidInput(f"expected {PART}label=J, or {PART}any=FILE.npz with an array of labels (N, L), got {part!r}")
+
+
+def criterion_in(name: str) -> LabelCriterion | None:
+    """Return the criterion that a model's name declares. None without one."""
+    return next((read_criterion(part) for part in name.split("+") if part.startswith(PART)), None)
+
+
+def apply_criterion(classifier: Classifier, criterion: LabelCriterion, name: str) -> Classifier:
+    """Convert a loaded model that returns a score for each label, by a criterion; see `from_multi_label`."""
+    sizes = {word: getattr(classifier, word) for word in ("resize", "crop", "interpolation", "random")}
+    for word in ("mean", "std"):
+        numbers = getattr(classifier, word)
+        sizes[word] = None if numbers is None else numbers.flatten().tolist()
+    made = _convert(classifier.model, criterion, {**sizes, "gradients": classifier.gradients, "name": name})
+    made.surroundings, made.stated_channels = classifier.surroundings, classifier.stated_channels
+    made.loading_notes += classifier.loading_notes
+    return made
+
+
+def _convert(model: nn.Module, criterion: LabelCriterion, settings: Mapping[str, Any]) -> Classifier:
+    if criterion.label is not None:
+        outputs = "logit" if criterion.scores == "logits" else "probability"
+        made = Classifier(_OneLabel(model, criterion.label), outputs=outputs, **settings)
+        fooled = f"label {criterion.label} flips"
     else:
-        sets, classes = present.unique(dim=0, return_inverse=True)
-        wrapped = _LabelSets(model, sets, outputs)
-        made = Classifier(wrapped, num_classes=len(sets) + 1, outputs="logits", **settings)
-        criterion = f"any of the {count} labels flips (classes: {len(sets)} combinations of labels, and all others)"
+        count = len(criterion.sets)
+        wrapped = _LabelSets(model, torch.tensor(criterion.sets), criterion.scores)
+        made = Classifier(wrapped, num_classes=count + 1, outputs="logits", **settings)
+        labels = f"any of the {len(criterion.sets[0])} labels flips"
+        fooled = f"{labels} (classes: {count} combinations of labels, and all others)"
     made.name = settings.get("name") or type(model).__name__
-    made.loading_notes = (f"{made.name}: a multi-label model; an image is fooled if {criterion}",)
-    return made, classes
+    made.loading_notes = (f"{made.name}: a multi-label model; an image is fooled if {fooled}",)
+    return made
 
 
 class _OneLabel(nn.Module):
     """The score of one label, (N,)."""
 
-    def __init__(self, model: nn.Module, place: int, count: int):
+    def __init__(self, model: nn.Module, place: int):
         super().__init__()
-        self.inner, self.place, self.count = model, place, count
+        self.inner, self.place = model, place
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return _scores(self.inner, inputs, self.count)[:, self.place]
+        scores = _scores(self.inner, inputs)
+        if self.place >= scores.shape[1]:
+            raise ModelFailed(f"expected a score for label {self.place}, got scores for {scores.shape[1]} labels")
+        return scores[:, self.place]
 
 
 class _LabelSets(nn.Module):
@@ -89,11 +173,35 @@ class _LabelSets(nn.Module):
         return torch.cat([margins, torch.zeros_like(margins[:, :1])], 1)
 
 
-def _scores(model: nn.Module, inputs: Tensor, count: int) -> Tensor:
+def _scores(model: nn.Module, inputs: Tensor, count: int | None = None) -> Tensor:
     scores = extract_logits(model(inputs), "the multi-label model", len(inputs), count)[0]
-    if scores.shape != (len(inputs), count) or not scores.is_floating_point():
-        raise ModelFailed(f"expected a score for each of {count} labels, got {scores.dtype} {tuple(scores.shape)}")
+    if scores.ndim != 2 or scores.shape[1] != (count or scores.shape[1]) or not scores.is_floating_point():
+        labels = f"each of {count} labels" if count else "each label"
+        raise ModelFailed(f"expected a score for {labels}, got {scores.dtype} {tuple(scores.shape)}")
     return scores
+
+
+def _sets_of(targets: Any) -> tuple[tuple[bool, ...], ...]:
+    """Return the different combinations of labels in targets, in a fixed order."""
+    return tuple(map(tuple, _read_targets(targets).unique(dim=0).tolist()))
+
+
+def _read_scores(outputs: Any) -> Scores:
+    for known in get_args(Scores):
+        if outputs == known:
+            return known
+    raise InvalidInput(f"expected scores as logits or probabilities, one for each label, got {outputs!r}")
+
+
+def _read_labels(path: Path) -> np.ndarray:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found = [arrays[key] for key in LABEL_KEYS if key in arrays]
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile, zlib.error, EOFError, MemoryError) as error:
+        raise Unavailable(f"could not read labels from the npz file {path} ({one_line(error)})") from error
+    if not found:
+        raise InvalidInput(f"expected an array named {' or '.join(LABEL_KEYS)} in {path}, got none")
+    return found[0]
 
 
 def _read_targets(targets: Any) -> Tensor:

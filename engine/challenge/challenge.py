@@ -88,6 +88,7 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
     notes = [
         *note_fewer(name, len(images.labels), limit),
         *_quick_note(len(images.labels), len(images.labels if isinstance(data, str) else data.labels), chosen, quick),
+        *run.notes,
         *([_FRESH_SAMPLES] if defendant.model.random else []),
         *optimisation_note(defendant.model, images.inputs[:1].to(defendant.model.device)),
     ]

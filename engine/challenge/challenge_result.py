@@ -40,8 +40,8 @@ class ChallengeResult:
         attempts: results of all attacks.
         ruling: the verdict.
         checks: failure indicators of the model and its runs.
-        notes: notes on the images (fewer than requested, or with rounded values), and on an optimisation in the forward
-            pass of the model.
+        notes: notes on the images (fewer than requested, or with rounded values), on the accuracy against an attacker
+            who tries several samples of a random model, and on an optimisation in the forward pass of the model.
     """
 
     model: str

@@ -291,6 +291,7 @@ class ChallengeRunner:
         if any(line.startswith(self.defendant.name) for line in outcomes.unsteady):
             left = f"not judged, because its noise fools it without an attack; {share_text(worst)} remains"
             ruling = ruling._replace(verdict="unknown", sentence=f"{UNSTEADY}; {left}")
+        notes = () if draws is None else (_repeated_note(accuracy_under_attack(attacked, fooled > 0), draws[0]),)
         return ChallengeResult(
             model=self.defendant.name,
             original=self.defendant.original,
@@ -304,6 +305,7 @@ class ChallengeRunner:
             attempts=tuple(self.attempts),
             ruling=ruling,
             checks=checks,
+            notes=notes,
         )
 
     def _fooled(self, attempts: Sequence[AttackOutcome], attacked: np.ndarray) -> np.ndarray:
@@ -325,6 +327,11 @@ class ChallengeRunner:
         assert share is not None
         again = np.where(fooled > 0, share.cpu().numpy(), 0.0)
         return max(again, *(each.fooled for each in done), key=lambda fooled: float(fooled[attacked].sum()))
+
+
+def _repeated_note(left: Accuracy, draws: int) -> str:
+    several = f"against an attacker who tries {draws} samples, {share_text(left)} remains"
+    return f"the accuracy is that of one sample; {several}"
 
 
 def _of_attempts(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Results:

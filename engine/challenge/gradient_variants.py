@@ -3,11 +3,11 @@
 from torch import nn
 
 from ...adapters import Classifier
-from ...adapters.models.defences.catalogue import ROWS, Gradients
-from ...adapters.models.defences.names import NamedDefence, is_defence, parse_defence
+from ...adapters.models.defences.catalogue import ROWS
+from ...adapters.models.defences.names import NamedDefence, is_defence, parse_defence, write_defence
 from ...adapters.paths import is_file_name
 
-BPDA, EXACT = "straight-through", "exact"
+BPDA, EXACT, ONE_STEP = "straight-through", "exact", "of one step"
 OF_PROBABILITIES = "of the mean probability"
 
 
@@ -25,14 +25,15 @@ def gradient_variants(model: str) -> dict[str, str]:
     """Return the model's other gradient variants: the name of each, and how gradients pass through it.
 
     "straight-through" treats every part of the defence as the identity (BPDA, Athalye et al. 2018). "exact" is the
-    derivative of a library's differentiable version of the same transformation.
+    derivative of a library's differentiable version of the same transformation. "of one step" is the derivative of a
+    purifier with a single step, because that of a long loop can vanish.
 
     Args:
         model: MODEL+DEFENCE; parts that are not named defences are unchanged.
     """
     original, parts = split_original(model)
     named = {model: ""} | {_join(original, [_with(part, None) for part in parts]): ""}
-    for way in (BPDA, EXACT):
+    for way in (BPDA, EXACT, ONE_STEP):
         changed = [_with(part, way) for part in parts]
         named.setdefault(_join(original, changed), way)
     return {name: way for name, way in named.items() if way}
@@ -59,23 +60,17 @@ def _join(original: str, parts: list[str]) -> str:
     return "+".join([original, *parts])
 
 
-def _with(part: str, way: Gradients | None) -> str:
+def _with(part: str, way: str | None) -> str:
     """Write one part of a model name in full, with the given gradients if the defence supports them."""
     if not is_defence(part):
         return part
     defence, parameters, chosen = parse_defence(part)
-    if defence.takes_model:
-        return part
     if way == EXACT and EXACT not in defence.gradients:
         others = [row for row in ROWS if row.name == defence.name and row.random == defence.random]
         defence = next(
             (row for row in others if EXACT in row.gradients and set(parameters) <= set(row.params)), defence
         )
-    if way is not None and way in defence.gradients:
-        chosen = way
-    return _text(NamedDefence(defence, parameters, chosen))
-
-
-def _text(named: NamedDefence) -> str:
-    settings = [f"{word}={value}" for word, value in named.parameters.items()]
-    return f"{named.defence.full_name}:{','.join([*settings, f'gradients={named.gradients}'])}"
+    if way == ONE_STEP and defence.takes == "denoiser":
+        parameters = {**parameters, "steps": 1}
+    chosen = next((each for each in defence.gradients if each == way), chosen)
+    return write_defence(NamedDefence(defence, parameters, chosen))

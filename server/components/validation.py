@@ -126,9 +126,9 @@ def _look_up(kind: Kind, name: str) -> None:
         rows_of(parse_attack_choice(name), ())
     elif kind == "defence":
         defence, parameters, _ = parse_defence(name)
-        if defence.takes_model and not _NAMED["model"].fullmatch(parameters[MEMBER]):  # neither files nor addresses
-            raise InvalidInput(f"expected {defence.name}:MODEL with the name of a model that davylamp has")
-        if defence.takes_model:
+        if defence.takes and (defence.takes != "model" or not _NAMED["model"].fullmatch(parameters[MEMBER])):
+            raise InvalidInput(f"expected the name of a model that davylamp has, no file or address, in {name!r}")
+        if defence.takes:
             _look_up("model", parameters[MEMBER])
     elif kind == "data":
         plain, _, corruption = name.partition("+")

@@ -194,6 +194,7 @@ def test_a_version_is_never_replaced_and_names_are_plain(folder, users, add):
         ("defence", "named", "jpeg:quality=1000", "", None, "quality"),
         ("defence", "named", "ensemble:net.py:build", "", None, "name of a model"),
         ("defence", "named", "davylamp:ensemble:weights.pt", "", None, "name of a model"),
+        ("defence", "named", "purify:net.py:build", "", None, "name of a model"),
         ("defence", "named", "ensemble:ensemble:demo:digits-cnn", "", None, "name of a model"),
     ],
 )

@@ -9,7 +9,7 @@ from ..component import Component
 
 Gradients = Literal["exact", "straight-through", "none"]
 WAYS: tuple[Gradients, ...] = get_args(Gradients)
-MEMBER = "member"  # parameter of a defence with `takes_model`
+MEMBER = "member"  # parameter of a defence that `takes` something
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class DefenceSpec(Component):
         wraps: whether it is built from the classifier and the parameters, as a module from images to logits.
         changes_weights: whether the defence changes the model's weights. The model is then loaded without folding batch
             normalisation into them.
-        takes_model: whether the name is followed by that of a model, as in "ensemble:demo:digits-cnn", instead of
-            parameters.
+        takes: "model" if the name is followed by that of a model, as in "ensemble:demo:digits-cnn". "denoiser" if it is
+            followed by a file or folder, as in "purify:denoiser.py:make:steps=2".
     """
 
     gradients: tuple[Gradients, ...] = ("straight-through", "none")
     random: bool = False
     wraps: bool = False
     changes_weights: bool = False
-    takes_model: bool = False
+    takes: Literal["", "model", "denoiser"] = ""
 
 
 _QUALITY = Parameter(int, 1, 100, "quality of the compression, at most 100")
@@ -229,7 +229,26 @@ ROWS = (
         ".defences.model_changes:join_ensemble",
         gradients=("exact",),
         wraps=True,
-        takes_model=True,
+        takes="model",
+    ),
+    DefenceSpec(
+        "purify",
+        "davylamp",
+        "Purification (purify:FILE.py:NAME or purify:FOLDER): noise, removed in steps by a denoiser",
+        "Nie et al. 2022, Diffusion Models for Adversarial Purification",
+        ".defences.purify:Purifier",
+        {
+            "noise": (_SIGMA, 0.1),
+            "t": (Parameter(int, 0, 100_000, "timestep of a diffusers scheduler in place of `noise`; 0 for none"), 0),
+            "steps": (Parameter(int, 1, 10_000, "calls of the denoiser"), 4),
+        },
+        _EXACT,
+        random=True,
+        takes="denoiser",
+        findings=(
+            "removes noise by DDIM's deterministic steps; the paper solves a stochastic differential equation, so its "
+            "accuracies differ",
+        ),
     ),
 )
 

@@ -17,7 +17,8 @@ def defend(classifier: Classifier, defence: str, name: str = "") -> Classifier:
 
     Args:
         classifier: the undefended model.
-        defence: name of the defence, such as "jpeg", "art:jpeg:quality=50", "jpeg:gradients=none" or "ensemble:MODEL".
+        defence: name of the defence, such as "jpeg", "art:jpeg:quality=50", "jpeg:gradients=none", "ensemble:MODEL"
+            or "purify:FILE.py:NAME:steps=2".
             `davylamp defences` lists all names.
         name: name of the defended model. If empty, it is built from the names of the model and the defence.
 
@@ -37,7 +38,7 @@ def defend(classifier: Classifier, defence: str, name: str = "") -> Classifier:
     defended = (
         build(classifier, **parameters)
         if row.wraps
-        else Defended(classifier, build(**parameters), row.full_name, gradients)
+        else Defended(classifier, build(**parameters).to(classifier.device), row.full_name, gradients)
     )
     members = (each for each in defended.modules() if isinstance(each, Classifier))
     is_random = row.random or any(each.random for each in members)

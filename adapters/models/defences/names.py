@@ -7,6 +7,7 @@ from ....errors import InvalidInput, UnknownName
 from .catalogue import DEFENCES, MEMBER, ROWS, WAYS, DefenceSpec, Gradients
 
 _SETTING = re.compile(r"[a-z_]+=[^,:+=]+")
+_SETTINGS = re.compile(rf"{_SETTING.pattern}(,{_SETTING.pattern})*")
 
 
 class NamedDefence(NamedTuple):
@@ -29,9 +30,9 @@ def is_defence(text: str) -> bool:
 
 
 def member_of(part: str) -> str:
-    """Return the model in the name of an ensemble defence: "net.py:make" for "ensemble:net.py:make". "" for others."""
-    row = _row_with_model(part)
-    return "" if row is None else part.partition(f"{row.name}:")[2]
+    """Return the model, file or folder in a defence's name: "net.py:make" for "ensemble:net.py:make". "" for others."""
+    row = _row_with_member(part)
+    return "" if row is None else _split_member(row, part)[0]
 
 
 def describe_gradients(model: str) -> str:
@@ -69,40 +70,59 @@ def parse_defence(text: str) -> NamedDefence:
     """Parse the name of a defence and its parameters.
 
     Args:
-        text: NAME or LIBRARY:NAME, which ":key=value,key=value" may follow, or ":MODEL" for an ensemble.
+        text: NAME or LIBRARY:NAME, which ":key=value,key=value" may follow. Between them ":MODEL" for an ensemble, and
+            ":FILE.py:NAME" or ":FOLDER" for a purifier.
 
     Raises:
         UnknownName: if there is no such defence, or the defence has no such parameter.
         InvalidInput: if a value is invalid, or the defence does not support the gradients.
     """
-    if (row := _row_with_model(text)) is not None:
-        name = row.full_name if text.startswith(row.full_name) else row.name
-        member = text.removeprefix(name).removeprefix(":")
+    row, member = _row_with_member(text), ""
+    if row is not None:
+        member, settings = _split_member(row, text)
         if not member:
-            raise InvalidInput(f"expected {name}:MODEL, got {text!r} without a model")
-        return NamedDefence(row, {MEMBER: member}, row.gradients[0])
-    *names, settings = text.split(":") if "=" in text else [*text.split(":"), ""]
-    name = ":".join(names)
-    row = DEFENCES.get(name) or next((row for row in ROWS if row.name == name), None)
-    if row is None:
-        known, _, rest = name.rpartition(":")
-        if is_defence(name) and known and not settings:
-            raise InvalidInput(f"expected {known}:KEY=VALUE, got {rest!r} without a value")
-        raise UnknownName("defence", name, known_defences())
+            wanted = "MODEL" if row.takes == "model" else "FILE.py:NAME, or a folder of diffusers"
+            raise InvalidInput(f"expected {row.name}:{wanted}, got {text!r} without one")
+    else:
+        *names, settings = text.split(":") if "=" in text else [*text.split(":"), ""]
+        name = ":".join(names)
+        row = DEFENCES.get(name) or next((row for row in ROWS if row.name == name), None)
+        if row is None:
+            known, _, rest = name.rpartition(":")
+            if is_defence(name) and known and not settings:
+                raise InvalidInput(f"expected {known}:KEY=VALUE, got {rest!r} without a value")
+            raise UnknownName("defence", name, known_defences())
     given: dict[str, str] = {}
     for setting in filter(None, settings.split(",")):
         if not _SETTING.fullmatch(setting):
             raise InvalidInput(f"expected {row.full_name}:KEY=VALUE,KEY=VALUE, got {text!r}")
         word, _, given[word] = setting.partition("=")
     gradients = given.pop("gradients", row.gradients[0])
-    values = row.complete(given, "gradients")
+    values = ({MEMBER: member} if member else {}) | row.complete(given, "gradients")
     if gradients not in row.gradients:
         why = f"; {row.full_name} has no derivative" if gradients in WAYS else ""
         raise InvalidInput(f"expected gradients {' or '.join(row.gradients)}, got {gradients}{why}")
     return NamedDefence(row, values, next(way for way in WAYS if way == gradients))
 
 
-def _row_with_model(text: str) -> DefenceSpec | None:
-    """Return the defence if its name must be followed by that of a model. None for other names."""
+def write_defence(named: NamedDefence) -> str:
+    """Write the full name of a defence with all parameters, which `parse_defence` reads."""
+    values = {**named.parameters, "gradients": named.gradients}
+    parts = [named.defence.full_name, *filter(None, [values.pop(MEMBER, "")])]
+    if named.defence.takes != "model":
+        parts.append(",".join(f"{word}={value}" for word, value in values.items()))
+    return ":".join(parts)
+
+
+def _row_with_member(text: str) -> DefenceSpec | None:
+    """Return the defence if its name must be followed by a model, file or folder. None for other names."""
     heads = (text.partition(":")[0], ":".join(text.split(":")[:2]))
-    return next((row for row in ROWS if row.takes_model and {row.name, row.full_name} & {*heads}), None)
+    return next((row for row in ROWS if row.takes and {row.name, row.full_name} & {*heads}), None)
+
+
+def _split_member(row: DefenceSpec, text: str) -> tuple[str, str]:
+    """Split the name of a defence with a member into the member and the settings."""
+    name = row.full_name if text.startswith(row.full_name) else row.name
+    rest = text.removeprefix(name).removeprefix(":")
+    before, _, last = rest.rpartition(":")
+    return (before, last) if row.params and _SETTINGS.fullmatch(last) else (rest, "")

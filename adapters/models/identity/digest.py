@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..classifier import Classifier
+from ..defences.names import member_of
 from .encoding import Encoder, feed
 
 _SETTINGS = ("resize", "crop", "interpolation", "mean", "std")
@@ -54,7 +55,8 @@ def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
 
 def _read_identity(classifier: Classifier, source: str) -> ModelIdentity:
     # "NAME+defence.py:function" is a model with a defence in front
-    names = [Path(part.rpartition(":")[0]).expanduser() for part in source.split("+")] if source else []
+    parts = [member_of(part) or part for part in source.split("+")] if source else []
+    names = [Path(part.rpartition(":")[0]).expanduser() for part in parts]
     encoder = Encoder([file for file in names if file.suffix == ".py" and file.is_file()])
     settings = {name: getattr(classifier, name) for name in _SETTINGS} | {"dtype": classifier.anchor.dtype}
     with encoder.reading(), classifier.frozen():

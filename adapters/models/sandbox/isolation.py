@@ -14,7 +14,7 @@ from ..defences.names import member_of
 from ..remote.address import is_address
 from ..zoo.weights_file import is_trained, is_weights_name, read_weights
 
-_LABELS = re.compile(r"\+input:[^+]*?labels=([^,+]+)")
+_LABELS = re.compile(r"\+(?:input:[^+]*?labels|multi-label:[^+]*?any)=([^,+]+)")
 _SLOW_PACKAGES = ("torchvision", "timm")
 
 

@@ -3,11 +3,11 @@
 import json
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -26,11 +26,11 @@ _OLD_WEIGHTS = "pytorch_model.bin"
 _PLAIN_NAME = "LABEL_"  # default names of unnamed classes
 
 
-def _load(name: str, rest: str) -> Classifier:
-    folder = find_folder(name, rest)
+def _load(name: str, rest: str, *, several: bool = False) -> Classifier:
     transformers = load_library()
+    folder = find_folder(name, rest)
     config = read_json(folder / CONFIG)
-    _check_architecture(config, transformers, name)
+    _check_architecture(config, transformers, name, several=several)
     model: Any = load_pretrained(name, folder, config, transformers.AutoModelForImageClassification)
     settings, notes = read_processor(processor_of(folder), config.get("image_size"))
     names = [text for _, text in sorted(model.config.id2label.items())]
@@ -41,25 +41,32 @@ def _load(name: str, rest: str) -> Classifier:
     return classifier
 
 
-def find_folder(name: str, rest: str, more: Sequence[str] = ()) -> Path:
+def find_folder(name: str, rest: str, more: Sequence[str] = (), layouts: "Sequence[Layout] | None" = None) -> Path:
     """Return the folder of a model's files: a local one, or that in the hub's cache, after downloading missing files.
 
     Args:
         name: name of the model, for messages.
         rest: "ORG/NAME", "ORG/NAME@REVISION" or "./FOLDER".
         more: further files that are downloaded if the repository has them and none of them is in the cache.
+        layouts: the libraries whose files the model may have, the preferred one first. None for transformers.
 
     Raises:
         InvalidInput: if the name has a different form.
         Unavailable: if there is no such folder or repository.
     """
-    folder = expand_path(rest)
+    folder, layouts = expand_path(rest), layouts or (TRANSFORMERS,)
     if not (folder.is_dir() or rest.startswith((".", "/", "~"))):
-        load_library()  # before anything is downloaded
-        return _fetched(name, *_split(rest, name), more)
-    if not (folder / CONFIG).is_file():
-        raise Unavailable(f"expected a folder by save_pretrained, with {CONFIG} and {_WEIGHTS}, at {folder}")
+        return _fetched(name, *_split(rest, name), more, layouts)
+    if not any((folder / each.config).is_file() for each in layouts):
+        wanted = " or ".join(f"{each.config} and {each.weights[0]}" for each in layouts)
+        raise Unavailable(f"expected a folder by save_pretrained, with {wanted}, at {folder}")
     return folder
+
+
+def layout_of(folder: Path, layouts: "Sequence[Layout]") -> "Layout | None":
+    """Return the first layout that the files in a folder have. None if they have no such layout."""
+    files = ((each, folder / each.config) for each in layouts)
+    return next((each for each, file in files if file.is_file() and each.fits(read_json(file))), None)
 
 
 def load_pretrained(name: str, folder: Path, config: Mapping[str, Any], loader: Any) -> nn.Module:
@@ -117,26 +124,74 @@ def _split(rest: str, name: str) -> tuple[str, str]:
     return repository, revision or "main"
 
 
-def _fetched(name: str, repository: str, revision: str, more: Sequence[str]) -> Path:
-    """Return the folder of a model's files in the hub's cache, after downloading missing files."""
-    from huggingface_hub import try_to_load_from_cache
+class Layout(NamedTuple):
+    """The files of a model in the form of one library.
 
-    files = (CONFIG, _WEIGHTS, _OLD_WEIGHTS)
-    config, *weights = (try_to_load_from_cache(repository, file, revision=revision) for file in files)
-    if isinstance(config, str) and any(isinstance(each, str) for each in weights):
-        folder = Path(config).parent
-    else:
-        folder = _fetch(name, repository, revision, CONFIG).parent
-        with suppress(Unavailable):
-            _fetch(name, repository, revision, _PROCESSOR)
-        try:
-            _fetch(name, repository, revision, _WEIGHTS)
-        except Unavailable:
-            _fetch(name, repository, revision, _OLD_WEIGHTS)
+    Args:
+        config: name of the configuration file.
+        weights: names of the file of weights, the preferred one first.
+        library: imports the library, or raises MissingLibrary.
+        fits: whether a configuration is one for this library.
+        others: further files that are downloaded if the repository has them.
+    """
+
+    config: str
+    weights: tuple[str, ...]
+    library: Callable[[], object]
+    fits: Callable[[Mapping[str, Any]], bool] = lambda _: True
+    others: tuple[str, ...] = ()
+
+
+TRANSFORMERS = Layout(CONFIG, (_WEIGHTS, _OLD_WEIGHTS), load_library, others=(_PROCESSOR,))
+
+
+def _fetched(name: str, repository: str, revision: str, more: Sequence[str], layouts: Sequence[Layout]) -> Path:
+    """Return the folder of a model's files in the hub's cache, after downloading missing files."""
+    folder = next(filter(None, (_cached(repository, revision, each) for each in layouts)), None)
+    if folder is None:
+        folder = _fetch_config(name, repository, revision, layouts)
+        if (layout := layout_of(folder, layouts)) is None:
+            return folder
+        layout.library()  # before weights are downloaded
+        for file in layout.others:
+            with suppress(Unavailable):
+                _fetch(name, repository, revision, file)
+        for file in layout.weights:
+            with suppress(*[Unavailable] * (file != layout.weights[-1])):
+                _fetch(name, repository, revision, file)
+                break
     if not any((folder / file).is_file() for file in more):
         for file in more:
             with suppress(Unavailable):
                 _fetch(name, repository, revision, file)
+    return folder
+
+
+def _cached(repository: str, revision: str, layout: Layout) -> Path | None:
+    """Return the folder in the hub's cache if it has a configuration that fits and its weights. None without them."""
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError as error:
+        raise MissingLibrary("huggingface_hub", "hf") from error
+    files = (try_to_load_from_cache(repository, file, revision=revision) for file in (layout.config, *layout.weights))
+    config, *weights = (Path(file) if isinstance(file, str) else None for file in files)
+    return config.parent if config and any(weights) and layout.fits(read_json(config)) else None
+
+
+def _fetch_config(name: str, repository: str, revision: str, layouts: Sequence[Layout]) -> Path:
+    """Download configurations until one fits, and return their folder. Raises Unavailable if there is none."""
+    failures: list[Unavailable] = []
+    folder: Path | None = None
+    for each in layouts:
+        try:
+            folder = _fetch(name, repository, revision, each.config).parent
+        except Unavailable as failure:
+            failures.append(failure)
+        else:
+            if layout_of(folder, (each,)) is not None:
+                break
+    if folder is None:
+        raise failures[0]
     return folder
 
 
@@ -153,20 +208,20 @@ def _fetch(name: str, repository: str, revision: str, file: str) -> Path:
     except Exception as error:  # the hub's errors are of many classes
         advice = (
             f"fetch {CONFIG}, {_PROCESSOR} and {_WEIGHTS} on a different machine, and name their "
-            "folder here: hf:./FOLDER"
+            f"folder here: {name.partition(':')[0]}:./FOLDER"
         )
         reason = one_line(error.__cause__ or error)
         raise Unavailable(f"could not fetch {name} from {url} ({reason}); {advice}") from error
 
 
-def _check_architecture(config: dict[str, Any], transformers: ModuleType, name: str) -> None:
+def _check_architecture(config: dict[str, Any], transformers: ModuleType, name: str, *, several: bool) -> None:
     """Raise Unsupported unless the model is an image classifier that needs no code from its repository."""
     kinds = [str(kind) for kind in config.get("architectures") or ()]
     if config.get("auto_map") and config.get("model_type") not in transformers.CONFIG_MAPPING:
         raise Unsupported(f"{name} needs its own code (trust_remote_code), which davylamp never runs")
     if not kinds or not kinds[0].endswith("ForImageClassification"):
         raise Unsupported(f"expected an image classifier as {name}, got {', '.join(kinds) or 'no architecture'}")
-    if config.get("problem_type") == "multi_label_classification":
+    if config.get("problem_type") == "multi_label_classification" and not several:
         raise Unsupported(f"{name} is a multi-label model: {SEVERAL_LABELS}")
 
 
@@ -206,4 +261,6 @@ def _quiet(transformers: ModuleType) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-PROVIDER = Provider("hf", _load, ("hf:ORG/NAME", "hf:./FOLDER"))
+PROVIDER = Provider(
+    "hf", _load, ("hf:ORG/NAME", "hf:./FOLDER"), load_multi_label=lambda name, rest: _load(name, rest, several=True)
+)

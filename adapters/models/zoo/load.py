@@ -17,6 +17,8 @@ from ..defences.names import is_defence, known_defences, parse_defence
 from ..detectors.joint_classifier import add_detector, is_detector_part
 from ..fold_batch_norm import fold_batch_norms
 from ..layout import choose_layout
+from ..multi_label import PART as MULTI_LABEL
+from ..multi_label import apply_criterion, read_criterion
 from ..remote.address import is_address
 from ..remote.remote_model import PATTERNS, load_remote
 from ..remote.transport import Transport
@@ -56,6 +58,7 @@ _OF_FILES = (
     *("path/to/file.py:factory", "model+path/to/file.py:defend", "model+defence:key=value", "model+input:crop=224"),
     *("weights.pt", "model+weights.pt", "state.pth+architecture", "model+detector:detector.pt"),
     *("model+outputs:labels", "model+random:yes", "model+version:2"),
+    *("model+multi-label:label=3", "model+multi-label:any=labels.npz"),
 )
 
 
@@ -115,6 +118,8 @@ def load_model(
     These parts may follow, and are applied from left to right:
 
     - "+input:crop=224,mean=0.5,std=0.5", directly after the model: its input settings (`input_settings`);
+    - "+multi-label:label=3" or "+multi-label:any=FILE.npz", directly after the model: what counts as fooled for a model
+      that returns scores of several labels (`from_multi_label`);
     - "+outputs:labels": its output format;
     - "+random:yes": the model is random by design, as `Classifier(..., random=True)`;
     - "+version:2": a version, which gives the same model a different identity in results. The user changes it when the
@@ -172,8 +177,8 @@ class _Loader(NamedTuple):
             raise InvalidInput(f"expected a detector as the last part of a name, got {name}")
         if is_weights_name(original) and _is_architecture(last, original):
             return self._load_state(last, original)
-        if original and is_input_part(last):
-            return self._load_with_input(original, last)
+        if original and (is_input_part(last) or last.startswith(MULTI_LABEL)):
+            return (self._load_with_input if is_input_part(last) else self._load_multi_label)(original, last)
         if original and is_declaration(last):
             check_declaration(last, original)
             classifier = self._load_original(original)
@@ -262,6 +267,15 @@ class _Loader(NamedTuple):
         settings = parse_input_settings(part)  # reports an error before anything is loaded
         classifier = apply_input_settings(self._replace(fold=False)._load_original(original), settings, self.name)
         return self._place(classifier, *original.split("+"))
+
+    def _load_multi_label(self, original: str, part: str) -> Classifier:
+        if "+" in original and not is_weights_name(original.partition("+")[0]):
+            raise InvalidInput(f"expected {part} directly after the model, got {self.name}")
+        criterion = read_criterion(part)  # reports an error before anything is loaded
+        source, _, rest = original.partition(":")
+        load = PROVIDERS[source].load_multi_label if source in PROVIDERS else None
+        classifier = load(original, rest) if load else self._replace(fold=False)._load_original(original)
+        return self._place(apply_criterion(classifier, criterion, self.name), *original.split("+"))
 
     def _place(self, classifier: Classifier, *names: str) -> Classifier:
         """Move a classifier from the CPU to its device. If a collection has one of the names, it is also quickened.

@@ -21,6 +21,7 @@ class Provider:
             this model for these data.
         architecture: called with the part after the prefix. It returns the model without its weights. If None, the
             published weights are loaded and replaced.
+        load_multi_label: as `load`, for a model whose outputs are scores of several labels. If None, `load` is called.
     """
 
     prefix: str
@@ -29,6 +30,7 @@ class Provider:
     names: Callable[[], Iterable[str]] = tuple
     fits: Callable[[str, str], bool] = lambda _name, _data: True
     architecture: Callable[[str], Architecture] | None = None
+    load_multi_label: Callable[[str, str], Classifier] | None = None
 
     def matches(self, rest: str) -> bool:
         """Whether a name, given without its prefix, may belong to this collection.

@@ -8,7 +8,7 @@ from torch import nn
 
 from ....errors import InvalidInput, UnknownName
 from ...user_code_guard import guard_user_code
-from ...user_file import load_user_object
+from ...user_file import LocalImportFinder, load_user_object
 from ..classifier import Classifier
 from ..defence_check import DefenceCheck
 
@@ -26,7 +26,28 @@ def load_from_file(name: str, path: Path, factory: str, device: str) -> Classifi
         ModelFailed: if the file or the function raises an error.
         InvalidInput: if the function needs arguments or does not return a model.
     """
-    with load_user_object(path, factory, "a model factory") as (function, neighbours):
+    made, neighbours = load_module(path, factory, "a model factory")
+    with neighbours, guard_user_code(f"{path}:{factory}"):  # the model may override eval() or to()
+        classifier = (made if isinstance(made, Classifier) else Classifier(made, name=name)).to(device).freeze()
+    classifier.surroundings = neighbours
+    return classifier
+
+
+def load_module(path: Path, factory: str, what: str) -> tuple[nn.Module, LocalImportFinder]:
+    """Load the module that a function in a Python file returns, or that the file defines.
+
+    Args:
+        path: path of the file.
+        factory: name of the function or module.
+        what: description for messages, such as "a model factory".
+
+    Returns:
+        The module, and the finder for its local imports, which has to be entered when the module is used.
+
+    Raises:
+        DavylampError: as for `load_from_file`.
+    """
+    with load_user_object(path, factory, what) as (function, neighbours):
         if not callable(function):  # modules are callable as well
             raise UnknownName(f"factory in {path}", factory, ())
         if not isinstance(function, nn.Module):
@@ -34,11 +55,8 @@ def load_from_file(name: str, path: Path, factory: str, device: str) -> Classifi
         with guard_user_code(f"{path}:{factory}", descriptors=True):
             made = function if isinstance(function, nn.Module) else function()
     if isinstance(made, nn.Module):
-        with neighbours, guard_user_code(f"{path}:{factory}"):  # the model may override eval() or to()
-            classifier = (made if isinstance(made, Classifier) else Classifier(made, name=name)).to(device).freeze()
-        classifier.surroundings = neighbours
-        return classifier
-    raise InvalidInput(f"expected a torch.nn.Module or a Classifier from {name}, got {_describe(made)}")
+        return made, neighbours
+    raise InvalidInput(f"expected a torch.nn.Module or a Classifier from {path}:{factory}, got {_describe(made)}")
 
 
 def defend_from_file(name: str, path: Path, function: str, classifier: Classifier) -> Classifier:

@@ -8,9 +8,12 @@ import torch
 from torch import nn
 
 import davylamp
+from davylamp.adapters.data.datasets import load_data_for
+from davylamp.adapters.models.identity.digest import identify_model
+from davylamp.adapters.models.sandbox.isolation import Isolation, read_files
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.engine.challenge import robust_accuracy
-from davylamp.errors import InvalidInput, ModelFailed, Unsupported
+from davylamp.errors import InvalidInput, ModelFailed, Unavailable, Unsupported
 
 GENERATOR = torch.Generator().manual_seed(0)
 INPUTS = 0.3 + 0.4 * torch.rand(40, 1, 6, 6, generator=GENERATOR)
@@ -100,4 +103,138 @@ def test_everywhere_else_several_labels_are_refused_by_name(tmp_path, run):
     kinds = {"architectures": ["ViTForImageClassification"], "problem_type": "multi_label_classification"}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit", **kinds}))
     with pytest.raises(Unsupported, match="from_multi_label"):
+        load_model(f"hf:{tmp_path}")
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """net.py:make with three scores, net.py:soft with their sigmoids, and d.npz with the labels."""
+    monkeypatch.chdir(tmp_path)
+    torch.save({"weights": WEIGHTS, "bias": BIAS}, "net.pt")
+    np.savez("d.npz", inputs=INPUTS, labels=TARGETS)
+    (tmp_path / "net.py").write_text(NET)
+
+
+NET = """
+from pathlib import Path
+import numpy as np
+import torch
+
+class Linear(torch.nn.Module):
+    def __init__(self, end):
+        super().__init__()
+        stored = torch.load(Path(__file__).with_name("net.pt"))
+        self.weights, self.bias, self.end = stored["weights"], stored["bias"], end
+
+    def forward(self, inputs):
+        return self.end(inputs.flatten(1) @ self.weights.T + self.bias)
+
+def make(): return Linear(torch.nn.Identity())
+def soft(): return Linear(torch.nn.Sigmoid())
+def data():
+    stored = np.load(Path(__file__).with_name("d.npz"))
+    return stored["inputs"], stored["labels"]
+"""
+
+
+@pytest.mark.parametrize("source", ["npz:d.npz", "net.py:data"])
+@pytest.mark.parametrize(
+    "end", ["any=d.npz", "label=2", "any=d.npz,scores=probabilities", "label=0,scores=probabilities"]
+)
+def test_a_name_declares_the_criterion(end, source, files, run):
+    """The same numbers as by Python, from the command line."""
+    label = int(end[6]) if end.startswith("label") else None
+    name = f"net.py:{'soft' if 'prob' in end else 'make'}+multi-label:{end}"
+    least = SCORES.abs().amin(1) if label is None else SCORES[:, label].abs()
+    radius = _between(least)
+    how = ("--data", source, "--attacks", "foolbox:pgd", "--norm", "linf", "--epsilon", f"{radius}")
+    code, _, err = run("evaluate", "--models", name, *how, "-o", "results")
+    assert code == 0, err
+    frame = davylamp.load("results")
+    assert frame["attacked"].all()
+    left, found = int((least > radius).sum()), int(frame["robust"].sum())
+    assert 0 < left < len(least)
+    assert left <= found <= left + (4 if label is None else 0)  # pgd may miss the label that is easiest to change
+
+
+def test_views_treat_it_as_any_other_model(files, run):
+    name, radius = "net.py:make+multi-label:any=d.npz", str(_between(SCORES.abs().amin(1)))
+    shared = ("--data", "npz:d.npz", "--norm", "linf", "--epsilon", radius)
+    models = f"{name},{name}+bit-depth:bits=6"
+    both = "foolbox:pgd,foolbox:fgsm"
+    assert run("evaluate", "--models", models, "--attacks", both, *shared, "--keep-images", "-o", "results")[0] == 0
+    for view in (("table", "results"), ("rank", "results"), ("report", "results"), ("check", "results")):
+        code, _, err = run(*view)
+        assert code == 0, err
+    assert run("export", "results", "a.zip", "--verdict", "--model", name)[0] == 0
+    assert run("verify", "a.zip", "--model", name, "--data", "npz:d.npz")[0] == 0
+    other = "net.py:make+multi-label:label=0"  # another criterion is another model
+    assert run("verify", "a.zip", "--model", other, "--data", "npz:d.npz")[0] != 0
+
+
+def test_its_criterion_is_its_identity_and_its_isolated_model_is_the_same(files):
+    names = [f"net.py:make+multi-label:{end}" for end in ("label=0", "label=1", "any=d.npz", "any=e.npz")]
+    np.savez("e.npz", y=np.eye(3))
+    digests = {identify_model(load_model(name), name).digest for name in names}
+    assert len(digests) == 4
+    apart = load_model(names[2], isolation=Isolation("yes"))
+    assert identify_model(apart, names[2]).digest == identify_model(load_model(names[2]), names[2]).digest
+    classes = load_data_for(apart, "npz:d.npz").labels
+    assert torch.equal(apart.predict_logits(INPUTS).argmax(1), classes)
+    assert read_files(names[3])[-1].name == "e.npz"
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("net.py:make+multi-label:", InvalidInput),
+        ("net.py:make+multi-label:label=-1", InvalidInput),
+        ("net.py:make+multi-label:label=1,any=d.npz", InvalidInput),
+        ("net.py:make+multi-label:label=1,scores=labels", InvalidInput),
+        ("net.py:make+multi-label:any=none.npz", Unavailable),
+        ("net.py:make+multi-label:any=net.py", Unavailable),
+        ("net.py:make+multi-label:any=f.npz", InvalidInput),
+        ("net.py:make+multi-label:any=g.npz", InvalidInput),
+        ("net.py:make+jpeg+multi-label:label=1", InvalidInput),
+    ],
+)
+def test_wrong_criteria_are_refused(name, error, files):
+    np.savez("f.npz", inputs=INPUTS)
+    np.savez("g.npz", labels=TARGETS * 2)
+    with pytest.raises(error):
+        load_model(name)
+
+
+def test_data_that_do_not_fit_the_criterion_are_refused(files):
+    np.savez("e.npz", labels=1 - TARGETS[:1])
+    np.savez("half.npz", inputs=INPUTS, labels=TARGETS / 2)
+    for end, data in (("any=e.npz", "d.npz"), ("label=3", "d.npz"), ("label=0", "half.npz")):
+        with pytest.raises(InvalidInput):
+            load_data_for(load_model(f"net.py:make+multi-label:{end}"), f"npz:{data}")
+    with pytest.raises(ModelFailed):
+        load_model("net.py:make+multi-label:label=3").predict_logits(INPUTS)
+
+
+def test_a_multi_label_model_of_hugging_face_is_loaded_with_a_criterion(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="the extra hf is not installed")
+    config = transformers.ViTConfig(
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=6,
+        patch_size=3,
+        num_channels=1,
+        num_labels=3,
+        problem_type="multi_label_classification",
+        architectures=["ViTForImageClassification"],
+    )
+    with torch.random.fork_rng():
+        model = transformers.ViTForImageClassification(config).eval()
+    model.save_pretrained(tmp_path)
+    with torch.no_grad():
+        wanted = model(pixel_values=INPUTS).logits[:, 1]
+    logits = load_model(f"hf:{tmp_path}+multi-label:label=1").predict_logits(INPUTS)
+    torch.testing.assert_close(logits[:, 1] - logits[:, 0], wanted, rtol=1e-4, atol=1e-5)
+    with pytest.raises(Unsupported, match="multi-label:label"):
         load_model(f"hf:{tmp_path}")
