@@ -24,7 +24,9 @@ _MOST_CLASSES = 2**31
 
 
 def open_npz(path: Path, limit: int | None, *, several: bool = False) -> LazyData:
-    """Open images and labels of an npz file; the names are the indices. `several` is explained in `open_arrays`.
+    """Open the images and labels in an npz file. The names of the images are their indices.
+
+    For `several`, see `open_arrays`.
 
     Raises:
         Unavailable: if the file does not exist or cannot be read.
@@ -59,19 +61,20 @@ def open_arrays(
     """Combine arrays of images and labels to `LazyData`. Shapes are checked now, and pixels when images are taken.
 
     Args:
-        images: (N, C, H, W) or (N, H, W, C), uint8 or floats in [0, 1].
-        labels: integers, shape (N,).
-        path: named in error messages.
-        limit: number of images, the first ones; None for all.
-        names: names of the images; None for their indices.
-        several: whether the labels may also be 0 or 1 for each of L labels of an image, shape (N, L).
+        images: images, shape (N, C, H, W) or (N, H, W, C), uint8 or floats in [0, 1].
+        labels: labels, integers, shape (N,).
+        path: path of the data, for error messages.
+        limit: only the first `limit` images are used. None for all images.
+        names: names of the images. None for their indices.
+        several: whether an image may have several labels. `labels` may then also have the shape (N, L), with 0 or 1 for
+            each of L labels.
 
     Raises:
         InvalidInput: if the arrays are not images and labels.
     """
     if several and labels.ndim == 2 and labels.shape[:1] == images.shape[:1]:
         if labels.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
-            raise InvalidInput(f"expected the labels of each image as 0 or 1 in {path}, got others")
+            raise InvalidInput(f"expected the labels of each image as 0 or 1 in {path}, got other values")
     else:
         _check_labels(images, labels, path)
     is_last = _has_channels_last(images, path)
@@ -95,7 +98,7 @@ def _check_labels(images: np.ndarray, labels: np.ndarray, path: Path | str) -> N
     if len(labels) and labels.min() < 0:
         raise InvalidInput(f"expected labels >= 0 in {path}, got {labels.min()}")
     if len(labels) and labels.max() >= _MOST_CLASSES:
-        raise InvalidInput(f"expected labels as numbers of classes in {path}, got {labels.max()}")
+        raise InvalidInput(f"expected labels as class numbers in {path}, got {labels.max()}")
 
 
 def _read_member(archive: zipfile.ZipFile, keys: Sequence[str], path: Path) -> np.ndarray:

@@ -51,8 +51,8 @@ _DAMAGED = (  # what Pillow raises for files that are no images, or broken ones
 class ImagePreparation(NamedTuple):
     """How image files must be prepared for a model: size and channels of images, and the classes of the model if known.
 
-    `all_named` is whether a folder whose name is not a class name is an error. `criterion` converts several labels of
-    each image to its class.
+    `all_named` says whether it is an error if the name of a class folder is not the name of a class. If an image has
+    several labels, `criterion` converts them to a class.
     """
 
     resize: int | None
@@ -205,7 +205,7 @@ def find_places(names: Sequence[str], chosen: Collection[str]) -> list[int] | No
 
 
 def open_prepared(name: str, limit: int | None, wanted: ImagePreparation) -> LazyData:
-    """Open images by name, which are prepared as `wanted` when they are taken; see `load_data` and `load_data_for`."""
+    """Open images by name, see `load_data`. They are prepared as described by `wanted` when they are taken."""
     data = _open_labelled(name, limit, wanted)
     if wanted.criterion is None or data.labels.ndim == 1:
         return data
@@ -302,7 +302,10 @@ def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
 
 
 def label_mapping_key(classifier: Classifier, name: str) -> tuple[Any, ...]:
-    """Return a key that is equal for two models only if both get the same labels for these data."""
+    """Return a key for the labels that a model gets for the named data.
+
+    Two models with equal keys get the same labels.
+    """
     named = classifier.stated_classes or (classifier.name if name.startswith(IN_FOLDERS) else None)
     return named, criterion_in(classifier.name)
 
