@@ -1,17 +1,18 @@
-"""davylamp: adversarial robustness of image classifiers, measured with one meaning for every parameter.
+"""davylamp measures the adversarial robustness of image classifiers with the attacks of several libraries.
+
+Every attack parameter has the same name and meaning in all libraries.
 
     import davylamp
 
     davylamp.robust_accuracy(model, inputs, labels, epsilon=8 / 255)
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
-The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `estimate`, `challenge`,
+Functions (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `estimate`, `challenge`,
 `certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `fit`, `detect`; `load`, `table`,
 `curves`, `measure`, `check`, `gate`, `rank`, `standing`, `evidence`, `report`, `export`, `import_results`, `verify`,
-`reproduce`, `cite`, `figure`) and nouns are loaded when used: importing loads nothing. The parts are
-`davylamp.adapters` (attacks and models), `davylamp.metrics` (measures, importable alone), `davylamp.engine`
-(comparisons and evaluations) and
-`davylamp.scoring` (rankings).
+`reproduce`, `cite`, `figure`) and classes are loaded when they are first used. The subpackages are `davylamp.adapters`
+(attacks and models), `davylamp.metrics` (metrics, which can be used without the rest), `davylamp.engine` (comparisons
+and evaluations) and `davylamp.scoring` (rankings).
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The command line: lists the commands by name, and prints davylamp's errors as one line."""
+"""The command line program `davylamp`. It runs the commands, and prints errors as one line."""
 
 import atexit
 import os
@@ -49,15 +49,18 @@ from .memory import keep_freed_memory, skip_final_gc
 
 
 class Commands(TyperGroup):
-    """The commands, whose names are one or two words, and which accept old names."""
+    """Click group of all commands. A command's name has one or two words. Old names are accepted, too."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command. Old names in its arguments and files are printed."""
+        """Run a command. For each old name in its arguments or files, the new name is printed."""
         ctx.with_resource(printed(print_note))
         return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the arguments name, and its arguments; list the commands of a first word alone."""
+        """Return the command named by the first arguments, and the other arguments.
+
+        If only the first word of a command with two words is given, the commands that begin with this word are listed.
+        """
         if ctx.resilient_parsing:  # a completion
             pair = " ".join(args[:2])
             name, rest = (pair, args[2:]) if pair in self.commands else (args[0], args[1:])
@@ -74,7 +77,7 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, words)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Return the next word of each command that begins with the words so far."""
+        """Return the completions: the next word of each command whose name begins with the words typed so far."""
         before = "".join(f"{word} " for word in (*ctx._protected_args, *ctx.args))
         items: dict[str, Any] = {}
         found = super().shell_complete(ctx, before + incomplete)
@@ -110,7 +113,7 @@ def take_options(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_say_version)
     ] = False,
 ) -> None:
-    """Handle the options that come before a command."""
+    """Handle the options before the command's name."""
 
 
 PANELS = {
@@ -178,16 +181,22 @@ for _panel, _functions in PANELS.items():
 
 @cache
 def program() -> Any:
-    """Return the command line as a Click group, which is built once in a process."""
+    """Return the Click group of all commands. It is built at the first call."""
     return typer.main.get_command(app)
 
 
 def main() -> None:
-    """Run the command line. Any error becomes one line and an exit code.
+    """Run the command line program. An error is printed as one line, and the process ends with an exit code.
 
-    The exit code is 1 if davylamp raised an error, nothing could be computed or a requirement is not met; 2 for wrong
-    usage, for an error of `gate`, or for warnings with --strict; 3 if there are too few images to decide a requirement;
-    70 for a bug; and 130 after an interrupt. `DAVYLAMP_DEBUG=1` shows the traceback.
+    The exit codes are:
+
+    - 1: davylamp raised an error, nothing could be computed, or a requirement is not met
+    - 2: wrong usage, an error of `gate`, or warnings with --strict
+    - 3: there are too few images to decide a requirement
+    - 70: a bug in davylamp
+    - 130: an interrupt
+
+    With the environment variable `DAVYLAMP_DEBUG=1`, the traceback is printed, too.
     """
     # Before torch is loaded: threads that wait spinning make a busy machine ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

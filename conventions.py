@@ -15,11 +15,11 @@ KNOWLEDGE: Mapping[str, tuple[str, ...]] = {
 
 
 def largest_distance(radius: Any, norm: str) -> Any:
-    """Return the largest distance that counts as inside a ball, with a tolerance for float32 rounding.
+    """Return the largest distance that counts as within a radius: the radius plus a tolerance for float32 rounding.
 
     Args:
-        radius: radius of the ball, a number or a tensor.
-        norm: "linf", "l2", ...; l0 has no tolerance, because it counts components.
+        radius: the radius, a number or a tensor.
+        norm: name of the norm. In l0, which counts components, there is no tolerance.
 
     Returns:
         The distance, with the type of `radius`.
@@ -30,14 +30,14 @@ def largest_distance(radius: Any, norm: str) -> Any:
 
 
 def original_of(model: str, models: Collection[str]) -> str | None:
-    """Return the name of the undefended model in a name `MODEL+DEFENCE`, which may have several defences.
+    """Return the name of the undefended model for a name such as `MODEL+DEFENCE` or `MODEL+DEFENCE+DEFENCE`.
 
     Args:
-        model: a model's name.
+        model: name of a model.
         models: names of all models.
 
     Returns:
-        The shortest part before a "+" that is itself the name of a model. None if there is no such part.
+        The shortest beginning of `model`, up to a "+", that is the name of a model. None if no beginning is one.
     """
     places = (place for place, letter in enumerate(model) if letter == "+")
     return next((model[:place] for place in places if model[:place] in models), None)

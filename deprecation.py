@@ -1,4 +1,7 @@
-"""Names from before 1.0. They still work, with a DeprecationWarning or, on the command line, one line."""
+"""Support for old names from before version 1.0.
+
+An old name still works. Its use causes a DeprecationWarning in Python, and a printed line on the command line.
+"""
 
 import inspect
 import sys
@@ -55,7 +58,7 @@ _PRINT: ContextVar[Callable[[str], object] | None] = ContextVar("print_deprecati
 
 
 def warn_renamed(owner: str, old: str, new: str) -> None:
-    """Warn that `owner.old` is now called `owner.new`."""
+    """Warn that the attribute `old` of `owner` is now called `new`."""
     warn_replaced(f"{owner}.{old}", f"{owner}.{new}")
 
 
@@ -75,21 +78,21 @@ def current_name(owner: str, name: str, renamed: Mapping[str, str]) -> str:
 
 
 def current_setting(name: str, known: Collection[str]) -> str:
-    """Return the current name of an option, keyword or TOML key, if `known` has it; otherwise the name itself."""
+    """Return the current name of an option, keyword or TOML key, if it is in `known`. Otherwise `name` unchanged."""
     if name in known:
         return name
     return next((new for new in SETTINGS.get(name, ()) if new in known), name)
 
 
 def current_settings(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Return keywords or a TOML table with the current names and values, and warn of old ones.
+    """Replace old names and values in keywords or in a TOML table by the current ones. Warns about each old name.
 
     Args:
         values: values by name.
         known: current names that are accepted.
 
     Raises:
-        InvalidInput: for a value by its old and by its new name.
+        InvalidInput: if a value is given twice, by the old name and by the current name.
     """
     current: dict[str, Any] = {}
     for name, value in values.items():
@@ -99,13 +102,16 @@ def current_settings(values: Mapping[str, Any], known: Collection[str]) -> dict[
         if new in current or (new != name and new in values):
             from .errors import InvalidInput  # davylamp.metrics needs no other part
 
-            raise InvalidInput(f"expected {new} once, got it and its old name {name}")
+            raise InvalidInput(f"{new} is given twice, also by its old name {name}; give it once")
         current[new] = _current_value(value, new, f"{new}={{}}")
     return current
 
 
 def current_command(arguments: Sequence[str], commands: Collection[str]) -> list[str]:
-    """Return the arguments with the command's current name, of one or two words, as the first; warn of an old name."""
+    """Replace an old command name at the beginning of command line arguments by the current name.
+
+    The current name, of one or two words, becomes the first argument. An old name causes a warning.
+    """
     words = list(arguments)
     if words and words[0] not in commands and words[0] in COMMANDS:
         new = COMMANDS[words[0]]
@@ -116,7 +122,7 @@ def current_command(arguments: Sequence[str], commands: Collection[str]) -> list
 
 
 def current_arguments(arguments: Sequence[str], options: Collection[str]) -> list[str]:
-    """Return the arguments of a command with its current options and their current values, and warn of old ones."""
+    """Replace old options and old values in the arguments of a command by the current ones. Warns about old ones."""
     known = {_as_setting(option): option for option in options}
     current: list[str] = []
     for place, text in enumerate(arguments):
@@ -131,17 +137,17 @@ def current_arguments(arguments: Sequence[str], options: Collection[str]) -> lis
             if any(each.partition("=")[0] == new for each in arguments):
                 from .errors import InvalidInput
 
-                raise InvalidInput(f"expected {new} once, got it and its old name {option}")
+                raise InvalidInput(f"{new} is given twice, also by its old name {option}; give it once")
         before = new if equals else current[-1] if current and not option else ""
         current.append(f"{new}{equals}{_current_value(value, _as_setting(before), f'{before} {{}}')}")
     return current
 
 
 def takes_old_names(*more: type | str) -> Callable[[_Decorated], _Decorated]:
-    """Return a decorator for a function, or a dataclass, that also accepts old names of its keywords.
+    """Return a decorator that makes a function or a dataclass accept old names of its keywords.
 
     Args:
-        *more: further keywords of the function, and dataclasses whose fields are further keywords.
+        *more: names of keywords that the function accepts by `**`, and dataclasses whose fields are such keywords.
     """
 
     def decorate(target: _Decorated) -> _Decorated:
@@ -164,7 +170,7 @@ def takes_old_names(*more: type | str) -> Callable[[_Decorated], _Decorated]:
 
 @contextmanager
 def printed(show: Callable[[str], object]) -> Iterator[None]:
-    """Print each deprecation once, instead of warning."""
+    """Context manager that calls `show` at the first use of each old name, instead of warning."""
     shown: set[str] = set()
 
     def once(line: str) -> None:
@@ -200,7 +206,7 @@ def _as_setting(option: str) -> str:
 
 
 def _warn(line: str) -> None:
-    """Print the line, or warn at the nearest caller outside davylamp."""
+    """Issue a DeprecationWarning at the nearest caller outside davylamp. Inside `printed`, print the line instead."""
     if show := _PRINT.get():
         show(line)
         return

@@ -1,4 +1,4 @@
-"""Errors raised by davylamp. The command line turns each into one line and an exit code."""
+"""Errors raised by davylamp. The command line prints each error as one line and ends with its exit code."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -8,11 +8,14 @@ _LONGEST_LIST = 230  # characters of the names in a message
 
 
 class DavylampError(Exception):
-    """Base class of davylamp's errors. Keywords in backticks in a message are translated by the command line.
+    """Base class of davylamp's errors.
+
+    Messages name keywords in backticks. On the command line, these keywords are replaced by the names of options.
 
     Attributes:
-        path: configuration key at the start of the message, such as "attacks[0].norm". "" if there is none.
-        exit_code: exit code of the command line.
+        path: configuration key to which the error applies, such as "attacks[0].norm". The message begins with this key.
+            "" for an error without a key.
+        exit_code: exit code of the command line program.
     """
 
     path = ""
@@ -20,12 +23,12 @@ class DavylampError(Exception):
 
 
 class InvalidInput(DavylampError, ValueError):
-    """An argument has a wrong value: "expected ..., got ..."."""
+    """An argument has a wrong value."""
 
 
 @contextmanager
 def as_invalid_input() -> Iterator[None]:
-    """Convert a ValueError in the block to InvalidInput, for packages that raise only built-in errors (scoring)."""
+    """Context manager that converts a ValueError to InvalidInput. It is for `scoring`, which raises built-in errors."""
     try:
         yield
     except DavylampError:
@@ -35,11 +38,11 @@ def as_invalid_input() -> Iterator[None]:
 
 
 class WrongType(InvalidInput, TypeError):
-    """An argument has a wrong type: "expected ..., got ..."."""
+    """An argument has a wrong type."""
 
 
 class UnknownName(DavylampError, LookupError):
-    """A name is not registered. The message contains close matches, or else `hint` or the known names."""
+    """A name is unknown. The message suggests similar names, or else contains `hint` or the known names."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, meant: str = "", hint: str = ""):
         known = sorted(known)
@@ -49,7 +52,10 @@ class UnknownName(DavylampError, LookupError):
 
 
 def close_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to three known names that a wrong name may mean: those that begin with it, then similar ones."""
+    """Return up to three known names that may be meant by a wrong name.
+
+    Known names that begin with the wrong name come first, followed by similar names.
+    """
     names, plain = list(known), name.strip().lower()
     longer = [each for each in names if len(plain) > 1 and each.lower().startswith(plain)]
     longer.sort(key=lambda each: not each.startswith(name.strip()))  # first those with the same capitals
@@ -70,7 +76,7 @@ class Unsupported(DavylampError, ValueError):
 
 
 class MissingLibrary(DavylampError, ImportError):
-    """A required library is not installed. The message contains the install command."""
+    """A required library is not installed. The message contains the command that installs the library."""
 
     def __init__(self, library: str, extra: str, reason: str = "", *, package: str = "", command: str = ""):
         why = f" ({reason})" if reason else ""
@@ -79,11 +85,11 @@ class MissingLibrary(DavylampError, ImportError):
 
 
 class Unavailable(DavylampError, OSError):
-    """A resource could not be downloaded or read. The message contains the remedy."""
+    """A file or other resource could not be read or downloaded. The message says how to solve the problem."""
 
 
 class AttackFailed(DavylampError, RuntimeError):
-    """The attack library crashed. Its error is the cause (`__cause__`)."""
+    """An attack library raised an error, which is the `__cause__` of this error."""
 
 
 class AttackDied(AttackFailed):
@@ -95,14 +101,11 @@ class TrainingFailed(DavylampError, RuntimeError):
 
 
 class ModelFailed(InvalidInput, RuntimeError):
-    """A model, its file or its data code raised an error, or the model returned no logits.
-
-    The library is not at fault.
-    """
+    """User code of a model or of data raised an error, or a model did not return logits."""
 
 
 class ModelSpoiled(ModelFailed):
-    """An attack changed a model or this process irreversibly, so no further results are computed in this process."""
+    """An attack changed a model or the process irreversibly. No further results can be computed in this process."""
 
 
 class ModelDied(ModelFailed):
@@ -110,4 +113,4 @@ class ModelDied(ModelFailed):
 
 
 class StoreMismatch(DavylampError, ValueError):
-    """A results file was written in a different format."""
+    """A results file has a different format from that of this version of davylamp."""

@@ -23,7 +23,7 @@ class Interval(NamedTuple):
 class Proportion(NamedTuple):
     """A proportion, the bounds of its interval, and its effective number of independent images.
 
-    The fields may be arrays.
+    Each field is a number, or an array if there are several proportions.
     """
 
     value: np.ndarray
@@ -36,18 +36,18 @@ UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def proportion_interval(successes: float, count: float, level: float = LEVEL) -> tuple[float, float]:
-    """Return Clopper and Pearson's interval of a proportion, whose coverage is at least `level` for any proportion.
+    """Return Clopper and Pearson's interval of a proportion. Its coverage is at least `level` for any true proportion.
 
-    Wilson's interval is narrower, but for proportions near 0 and 1 its coverage is only 83 % (3 images), 84 % (12) or
-    86 % (100).
+    Wilson's 95 % interval would be narrower, but it does not have this coverage. For proportions near 0 and 1, it
+    covers the true value in only 83 % of cases with 3 images, and in 86 % with 100 images.
 
     Args:
         successes: number of successes, from 0 to `count`. It need not be an integer.
-        count: number of trials. For clustered images, the effective number.
+        count: number of trials. If the trials are not independent, the effective number of independent trials.
         level: confidence level, in (0, 1).
 
     Returns:
-        The lower and the upper bound, (NaN, NaN) if `count` is 0.
+        The lower and the upper bound. (NaN, NaN) if `count` is 0.
     """
     low, high = proportion_bounds(np.asarray(successes, float), np.asarray(count, float), level)
     return float(low), float(high)
@@ -68,12 +68,12 @@ def proportion_bounds(successes: np.ndarray, count: np.ndarray, level: float = L
 
 @cache
 def tail_probability(n: int) -> float:
-    """Return the tail probability of bootstrap replicates, on each side, for a 95 % interval based on `n` images.
+    """Return the proportion of bootstrap replicates to cut off on each side for a 95 % interval based on `n` images.
 
-    The 2.5 % percentiles suit a normal distribution with known standard deviation. The standard deviation of bootstrap
-    replicates is too small by a factor of sqrt((n - 1) / n), so the interval covers less than 95 % for few images. The
-    expanded percentile interval has the width of Student's interval for normal data (Hesterberg 2015, What Teachers
-    Should Know About the Bootstrap, 4.4).
+    Cutting off 2.5 % on each side gives intervals that are too narrow for few images, because the standard deviation of
+    bootstrap replicates is too small by a factor of sqrt((n - 1) / n). This function returns a smaller proportion, with
+    which the interval for normal data has the width of Student's interval. The result is the expanded percentile
+    interval (Hesterberg 2015, What Teachers Should Know About the Bootstrap, 4.4).
     """
     if n < 2:
         return TAIL
@@ -81,32 +81,33 @@ def tail_probability(n: int) -> float:
 
 
 def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, level: float = LEVEL) -> Proportion:
-    """Return the mean of proportions over the same images, such as a rate over several attacks, seeds or models.
+    """Return the mean of a rate over several attacks, seeds or models on the same images, with its interval.
 
-    The images are the clusters. The effective number of independent trials (Kish's effective sample size) is estimated
-    from the similarity of the outcomes within an image, and used in `proportion_interval` (Korn and Graubard 1998). For
-    this estimate, one image that always counts and one that never counts are added, so that identical outcomes give at
-    most the number of images. The effective number is at least that for identical outcomes within each image, and at
-    most that for independent outcomes.
+    The outcomes for one image are not independent of each other: each image is a cluster. The effective number of
+    independent outcomes (Kish's effective sample size) is estimated from how similar the outcomes within an image are.
+    The interval is that of `proportion_interval` for this number (Korn and Graubard 1998). The effective number is at
+    least the number for identical outcomes within each image, and at most the number for independent outcomes.
 
     Args:
-        values: 0 or 1, or proportions, NaN if undefined, shape (images, repeats) or (images, repeats, ...). The axes
-            after the second are separate proportions.
-        weights: weights of the repeats' means, shape (repeats,), or None for equal weights. A repeat without a defined
+        values: outcomes: 0 or 1, or proportions, NaN if undefined, shape (images, repeats) or (images, repeats, ...).
+            A separate result is computed for each position along the axes after the second.
+        weights: weight of each repeat in the mean, shape (repeats,). None for equal weights. A repeat without a defined
             value is omitted.
         level: confidence level, in (0, 1).
 
     Returns:
-        Arrays with the shape of the axes after the second. NaN if there are no defined values.
+        A `Proportion` of arrays, whose shape is that of the axes after the second. NaN if no value is defined.
 
     Raises:
         ValueError: if the shapes do not fit or a value is outside [0, 1].
     """
     values = np.asarray(values, float)
     if values.ndim < 2 or (weights is not None and np.shape(weights) != values.shape[1:2]):
-        raise ValueError(f"expected values (images, repeats, ...), weights (repeats,), got {values.shape}, {weights}")
+        raise ValueError(
+            f"expected values of shape (images, repeats, ...) and one weight per repeat, got {values.shape}, {weights}"
+        )
     if (values < 0).any() or (values > 1).any():
-        raise ValueError("expected values from 0 to 1, got others")
+        raise ValueError("expected values from 0 to 1, got a value outside this range")
     given = np.ones(values.shape[1]) if weights is None else np.asarray(weights, float)
     known = ~np.isnan(values)
     images = known.sum(0)
@@ -122,15 +123,15 @@ def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, leve
 
 
 def whole_shares(counts: np.ndarray, images: int, level: float = LEVEL) -> Proportion:
-    """Return `clustered_interval` for proportions of images, given the number of images that count.
+    """Return proportions of images with their intervals, given numbers of images.
 
     Args:
-        counts: number of images that count, for each proportion.
-        images: number of all images.
+        counts: numerator of each proportion: the number of images that count.
+        images: denominator of all proportions: the number of all images.
         level: confidence level, in (0, 1).
 
     Returns:
-        Arrays with the shape of `counts`. NaN if there are no images.
+        A `Proportion` of arrays with the shape of `counts`. NaN if `images` is 0.
     """
     worth = np.full(np.shape(counts), float(images))
     with np.errstate(invalid="ignore"):
@@ -140,14 +141,14 @@ def whole_shares(counts: np.ndarray, images: int, level: float = LEVEL) -> Propo
 def difference_bounds(
     first: tuple[float, float, float], second: tuple[float, float, float], alike: float = 0.0
 ) -> tuple[float, float]:
-    """Return the interval bounds of a difference of two proportions, by recovered variance estimates (MOVER).
+    """Return the bounds of the interval of a difference of two proportions.
 
-    The method is that of Zou and Donner 2008. For a correlation of 0, it is Newcombe's (1998), which is conservative if
-    the true correlation is positive.
+    The method of variance estimates recovery (MOVER, Zou and Donner 2008) is used. For a correlation of 0, this is
+    Newcombe's method (1998). The interval is then too wide if the true correlation is positive.
 
     Args:
-        first: the first proportion and both bounds of its interval.
-        second: the proportion to subtract and both bounds of its interval.
+        first: the first proportion, with the lower and the upper bound of its interval.
+        second: the proportion to subtract, with the lower and the upper bound of its interval.
         alike: correlation of the two estimates.
     """
     (p, p_low, p_high), (q, q_low, q_high) = first, second
@@ -163,7 +164,11 @@ def discordant_correlation(p: float, q: float) -> float:
 
 
 def _worth(entry: np.ndarray, whole: np.ndarray, known: np.ndarray, part: np.ndarray) -> np.ndarray:
-    """Return the effective number of independent outcomes, estimated from the variance between images."""
+    """Return the effective number of independent outcomes, estimated from the variance between the images.
+
+    For the estimate, one image that always counts and one that never counts are added. Without them, identical outcomes
+    could give more than the number of images.
+    """
     of_image = entry.sum(1)
     count = (of_image > 0).sum(0)
     square = (of_image**2).sum(0)
@@ -176,17 +181,17 @@ def _worth(entry: np.ndarray, whole: np.ndarray, known: np.ndarray, part: np.nda
 
 
 def difference_interval(only_first: int, only_second: int, count: int, level: float = 0.9) -> Interval:
-    """Return the difference of two success rates on the same images, with its interval.
+    """Return the difference of the success rates of two attacks on the same images, with its interval.
 
-    The interval follows from Clopper and Pearson's limits of the two discordant proportions and their correlation, by
-    recovered variance estimates (Zou and Donner 2008). If both bounds at level 0.9 are inside a margin, two one-sided
-    tests at 5 % show equivalence.
+    The interval is computed by `difference_bounds` from the proportions of images that only one of the attacks fools.
+    If the interval at level 0.9 lies within a margin around 0, two one-sided tests at 5 % show that the attacks are
+    equivalent.
 
     Args:
         only_first: number of images that only the first attack fools.
         only_second: number of images that only the second attack fools.
-        count: number of images.
-        level: confidence level.
+        count: number of all images.
+        level: confidence level, in (0, 1).
 
     Returns:
         The rate of the first attack minus that of the second, from -1 to 1. NaN if there are no images.
@@ -199,14 +204,14 @@ def difference_interval(only_first: int, only_second: int, count: int, level: fl
 
 
 def median_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
-    """Return the median of the known values, with its distribution-free interval from order statistics (sign test).
+    """Return the median of values, with an interval that is valid for any distribution (sign test).
 
     Args:
-        values: shape (n,). Infinite values count. NaN values are unknown and ignored.
-        level: lowest confidence level of the interval.
+        values: the values, shape (n,). Infinite values are included, and NaN values are ignored.
+        level: lowest confidence level of the interval, in (0, 1).
 
     Returns:
-        The median and its interval. The bounds are NaN if there are too few values.
+        The median, and the bounds of its interval. The bounds are NaN if there are too few values for this level.
     """
     known = np.asarray(values, float)
     known = np.sort(known[~np.isnan(known)])
@@ -218,12 +223,12 @@ def median_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
 
 
 def ratio_interval(first: ArrayLike, second: ArrayLike, level: float = 0.9) -> Interval:
-    """Return the median ratio of paired distances, with its interval from `median_interval`.
+    """Return the median over images of first distance / second distance, with its interval from `median_interval`.
 
     Args:
         first: distances of the first attack, shape (n,), >= 0.
         second: distances of the second attack on the same images, shape (n,), >= 0. The ratio of two zeros is 1.
-        level: lowest confidence level of the interval.
+        level: lowest confidence level of the interval, in (0, 1).
     """
     near, far = np.asarray(first, float), np.asarray(second, float)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Keeps freed memory in the process, so that a model's layers reuse it without page faults."""
+"""Makes a process keep the memory of freed tensors, which makes models on a CPU faster."""
 
 import ctypes
 import gc
@@ -24,17 +24,19 @@ _CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_
 
 @cache
 def keep_freed_memory() -> bool:
-    """Keep CPU memory that tensors have freed, up to 1 GB each, for later tensors of this process.
+    """Make this process keep the CPU memory of freed tensors, up to 1 GB per tensor, for later tensors.
 
-    By default, glibc immediately returns every block above 32 MB, and the top of its heap, to the system. Each layer
-    then requests pages from the system again in each step, which takes as long as the convolutions themselves
-    (`tools/speed/models.py`). The peak memory use rises, for example from 1.9 to 2.9 GB in an evaluation of 1000 images
-    of 224 x 224 with a small CNN. All threads share one heap, because otherwise each would keep freed memory of its
-    own. `release_unused_memory` returns free memory to the system.
+    By default, glibc immediately returns freed blocks above 32 MB to the system. Each layer of a model then requests
+    its memory again in each step, which can take as long as the convolutions (`tools/speed/models.py`).
+
+    The peak memory use rises, for example from 1.9 to 2.9 GB in an evaluation of 1000 images of 224 x 224 with a small
+    CNN. `release_unused_memory` returns free memory to the system. All threads share one heap, because otherwise each
+    thread would keep freed memory of its own.
 
     Returns:
-        Whether the setting was changed. It is not changed if the C library is not glibc, or if the environment sets
-        malloc's thresholds (`MALLOC_TRIM_THRESHOLD_` and similar, or `glibc.malloc` in `GLIBC_TUNABLES`).
+        Whether the setting was changed. It is not changed if the C library is not glibc. It is also not changed if the
+        environment sets malloc's thresholds (`MALLOC_TRIM_THRESHOLD_` and similar, or `glibc.malloc` in
+        `GLIBC_TUNABLES`).
     """
     if not sys.platform.startswith("linux") or _chosen_by_user():
         return False
@@ -47,26 +49,26 @@ def keep_freed_memory() -> bool:
 
 
 def release_unused_memory() -> None:
-    """Return unused memory of this process to the system."""
+    """Give unused memory of this process back to the system."""
     if keep_freed_memory.cache_info().currsize and keep_freed_memory():
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def release_unused_memory_if_low() -> None:
-    """Return unused memory if other processes may need it, for example between two tasks of a worker.
+    """Give unused memory back to the system if less than half of the machine's memory is available.
 
-    Memory is returned only if less than half of the machine's memory is available. Otherwise, the next pass would only
-    request it again, and a model's first pass would take more than twice as long.
+    Workers call this function between two tasks. If enough memory is available, the memory is kept. Otherwise the next
+    pass would have to request the memory again, and would take more than twice as long.
     """
     if available_memory_fraction() < _PLENTY:
         release_unused_memory()
 
 
 def available_memory_fraction(system: Path = Path("/")) -> float:
-    """Return the proportion of memory that is available, 0 to 1, of this machine or of its control group.
+    """Return the proportion of memory that is available, from 0 to 1. 0 if unknown, as on systems other than Linux.
 
-    The smaller proportion is returned. Memory in which the system caches files counts as available. The result is 0 if
-    it is unknown, as on systems other than Linux.
+    The proportions are computed for the machine and for the memory limits of the process's control groups. The smallest
+    one is returned. Memory in which the system caches files counts as available.
 
     Args:
         system: root of the file system to read.
@@ -85,7 +87,7 @@ def available_memory_fraction(system: Path = Path("/")) -> float:
 
 
 def _left_of_groups(system: Path, controller: str, name: str) -> Iterator[float]:
-    """Yield the available proportion for each memory limit of a control group and its parents."""
+    """Yield the proportion of memory that is available under each memory limit of a control group and its parents."""
     if controller not in _GROUPS:
         return
     root, limit, used, cached = _GROUPS[controller]
@@ -98,10 +100,10 @@ def _left_of_groups(system: Path, controller: str, name: str) -> Iterator[float]
 
 
 def skip_final_gc() -> None:
-    """Skip Python's final search for reference cycles, which takes half a second after a table.
+    """Make Python skip its final search for reference cycles, which can take half a second at the end of a command.
 
-    Call this at exit (`atexit`), because a process that continues would never search its current objects again. Objects
-    without references are freed as usual, and exit handlers run. Objects in cycles end with the process.
+    Call this function only at exit (`atexit`): afterwards, current objects in reference cycles are never freed. Exit
+    handlers still run, and objects without references are freed as usual.
     """
     gc.freeze()
 

@@ -18,7 +18,8 @@ The contract checks of an attack are a plug-in:
 The contract is the set of rules that every attack has to keep, such as staying within the radius. The plug-in makes
     one test for each rule and norm, and one test for each misbehaving model, such as a model that returns NaN. A test
     is skipped if the attack does not declare the tested property, or if the implementation is known not to work. A test
-    passes with a warning if the attack misses an example that is known to exist, or returns images nearly unchanged.
+    passes with a warning if the attack misses an adversarial example that is known to exist, or returns images nearly
+    unchanged.
 """
 
 import warnings
@@ -33,17 +34,17 @@ FIXTURE = "davylamp_promise"
 
 
 def assert_robust(folder: Any, *require: str, **options: Any) -> None:
-    """Raise AssertionError unless a results folder meets every requirement, see `davylamp.gate`.
+    """Raise AssertionError unless all models in a results folder meet every requirement, see `davylamp.gate`.
 
     Args:
-        folder: results folder, or the result of `davylamp.evaluate`.
+        folder: results folder, or the return value of `davylamp.evaluate`.
         *require: requirements, such as "RA >= 0.5 @ linf 8/255".
         **options: keywords of `davylamp.gate`: against, margin, model, strict.
 
     Raises:
-        AssertionError: if a requirement is not met or cannot be decided. The message states the number of images
-            needed.
-        DavylampError: as for `davylamp.gate`.
+        AssertionError: if a requirement is not met or cannot be decided. If too few images are the reason, the message
+            has the number of images that are needed.
+        DavylampError: see `davylamp.gate`.
     """
     from .api.gating import gate
 
@@ -70,7 +71,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class WeakAttackWarning(UserWarning):
-    """An attack keeps every rule, but misses an example that is known to exist, or returns images unchanged."""
+    """Warning of a contract check about an attack that keeps every rule, but is weak.
+
+    The attack misses an adversarial example that is known to exist, or returns images nearly unchanged.
+    """
 
 
 def _cases(attack: Any) -> Iterator[tuple[str, Callable[[], None]]]:

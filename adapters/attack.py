@@ -1,4 +1,4 @@
-"""Definitions of attacks, of their implementations in libraries, and of parameters."""
+"""Types that describe an attack, its implementations in the libraries, and its parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,14 +16,20 @@ Status = Literal["works", "patched", "broken"]
 
 
 class NoStart(Exception):
-    """Raised by a patched attack whose own search for an adversarial starting image was unsuccessful."""
+    """Raised by a patched attack that needs an adversarial starting image and has not found one."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A canonical parameter: a name that has the same type, range and meaning in every library.
+    """A canonical parameter: a parameter name that has the same type, range and meaning in every library.
 
-    `useless` is a value within the range for which the attack might return the clean images. Using it is an error.
+    Attributes:
+        type: type of the value.
+        low: smallest value.
+        high: largest value.
+        meaning: description for help texts and error messages.
+        useless: a value from `low` to `high` that is refused, because with this value the attack would not change the
+            images. None if there is no such value.
     """
 
     type: type
@@ -35,10 +41,16 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Attack:
-    """A canonical attack, independent of any library.
+    """A canonical attack, such as PGD, independent of any library.
 
-    `matched` holds the parameters that `compare` passes to every library unless the user sets them. Its `step_size`
-    may be relative to the radius, as in "2 epsilon" or "2.5 epsilon / steps" (Madry et al. 2018), with any factor.
+    Attributes:
+        name: name in davylamp, such as "pgd".
+        title: name for display.
+        kind: whether the attack has a fixed radius, or searches for the smallest perturbation.
+        knowledge: attacker knowledge that the attack needs.
+        source: the publication.
+        matched: parameters that `compare` passes to every library unless the user sets them. The `step_size` may be
+            relative to the radius, as in "2 epsilon" or "2.5 epsilon / steps" (Madry et al. 2018).
     """
 
     name: str
@@ -54,53 +66,56 @@ class Implementation:
     """One library's version of an attack, named `library:attack` or `library:attack@variant`.
 
     Args:
-        attack: name of the canonical attack, or the name that a user's code gives its attack.
-        library: name of the library (`Library.name`), or the file of a user's attack.
-        classes: norm -> "module:Class". A leading dot refers to the package of the library's definition.
-        params: canonical parameter -> the library's name for it. `seed`, `num_classes` and `starting_points` are
-            supplied by `run_attack` to the implementations that name them.
-        fixed: arguments, under the library's names, that are always passed because they turn the class into this
-            attack.
-        variant: "fixed" if the algorithm differs from the library's.
-        targeted: "no", "yes", or "only" (under an untargeted threat model, the target is then the second most likely
-            class).
-        aims_at: "least-likely" or "second-likely": target of a targeted-only implementation if none is given.
-        random: sources of randomness that a seed fixes ("python", "numpy", "torch"); empty for a deterministic attack.
-        alone: whether the library gets one image per call, because it would couple the images of a batch.
-        order: "kept" if image i of the batch is row i of every query (a multiple of the batch consists of stacked
-            copies); "content" if the library shuffles or shrinks the batch. Each queried row is then attributed to the
-            nearest image.
-        universal: whether the attack makes one perturbation for all images of a call. The call is never split. A
-            queried row that is equally near to two images is attributed to the second.
-        fit: "module:function" of a fitted attack. It is called like the driver and returns tensors by name, from which
-            `apply` makes examples of any images without querying the model.
-        apply: "module:function" (learned, inputs, threat_model) -> images. If empty, the fitted tensor "perturbation"
-            is added to the images. For an attack that queries the model with its fitted tensors, the function returns
-            the starting images.
-        learned: the library's argument for the fitted tensors, for an attack that queries the model with them. They are
-            then passed to the attack instead of being applied.
-        searches: canonical parameters that apply after the fit and do not affect the fitted tensors.
-        data_free: whether the fit depends only on the model and the shape of the images.
-        reads_layers: whether the attack reads or changes layers inside the model, which must then be in this process.
-        probabilities: whether the attack gets softmax outputs instead of logits.
+        attack: name of the canonical attack. For a user's attack, the name in the user's code.
+        library: name of the library (`Library.name`). For a user's attack, its file.
+        classes: attack class "module:Class" for each norm. A leading dot refers to the package of the library's
+            definition.
+        params: the library's parameter name for each canonical parameter. If `seed`, `num_classes` or `starting_points`
+            are among the canonical parameters, `run_attack` supplies their values.
+        fixed: arguments that are always passed to the class, by the library's names.
+        variant: "fixed" if davylamp has changed the library's algorithm. Otherwise "".
+        targeted: "no", "yes", or "only". With "only" and an untargeted threat model, the target is the class in
+            `aims_at`.
+        aims_at: target rule of a targeted-only implementation if no target is given: "least-likely" or "second-likely".
+        random: random generators that must be seeded: "python", "numpy" or "torch". Empty for a deterministic attack.
+        alone: whether the library is called with one image at a time. This is necessary if the result for an image
+            depends on the other images of the batch.
+        order: how the rows of a query are assigned to the images of the batch. "kept": row i belongs to image i. If
+            there are more rows than images, the batch is repeated. "content": the library shuffles or shrinks the
+            batch, so each row is assigned to the nearest image.
+        universal: whether the attack makes one perturbation for all images of a call. The images of a call are then
+            never split into batches. A queried row that is equally near to two images is assigned to the second.
+        fit: "module:function" that fits the attack. The function has the arguments of a driver, and returns tensors by
+            name. Empty for an attack that is not fitted.
+        apply: "module:function" that makes examples from the fitted tensors, with the arguments (fitted tensors,
+            images, threat model). If empty, the fitted tensor "perturbation" is added to the images. If the attack
+            queries the model with the fitted tensors, the function returns the starting images of the attack.
+        learned: the library's argument name for the fitted tensors, if the attack queries the model with them. The
+            attack is then run with this argument, instead of calling `apply` only.
+        searches: canonical parameters that are used after the fit and do not affect the fitted tensors.
+        data_free: whether the fit depends only on the model and on the shape of the images.
+        reads_layers: whether the attack reads or changes layers inside the model. The model must then be in the same
+            process as the attack.
+        probabilities: whether the attack expects softmax outputs instead of logits.
         min_classes: smallest number of classes for which the attack's loss is defined.
-        failure: the image that the library returns if the attack fails: the "input" or its "last" iterate.
-        begins_at: the library's argument for adversarial starting images, one per image, which replace the clean images
-            as the start. Empty if the library has no such argument. A portfolio search passes examples of other
-            attacks.
-        per_image_radii: whether the class accepts a tensor with one radius per image. Even then, only a single radius
-            is accepted with a random start in the ball.
+        failure: image that the library returns if the attack fails: "input" for the clean image, or "last" for the
+            last iterate.
+        begins_at: the library's argument name for adversarial starting images, one per image, from which the attack
+            starts instead of the clean images. Empty if the library has no such argument.
+        per_image_radii: whether the class accepts a tensor with one radius per image. Even then, a random start in the
+            ball needs a single radius.
         within: "module:function" of a context manager that is active during each library call.
-        repairs: compatibility patches that let the implementation run, one sentence each.
-        findings: ids of known issues of the library's algorithm (`Library.findings`), which runs as shipped.
-        broken: why the implementation cannot run with current dependencies. Empty if it can.
-        described: the canonical attack, if it is not in the catalogue: a user's attack, or an attack of a library that
-            is not installed.
-        given: the user's attack, for an implementation made from a user's attack.
+        repairs: descriptions of compatibility patches without which the implementation would not run.
+        findings: ids of known issues of the library's algorithm (`Library.findings`). davylamp does not correct them.
+        broken: reason why the implementation cannot run with current dependencies. Empty if it can run.
+        described: the canonical attack, if it is not in the catalogue. This is the case for a user's attack, and for an
+            attack of a library that is not installed. Otherwise None.
+        given: the user's attack. None for an implementation of a library.
         more: parameters of this implementation that are not canonical parameters.
-        says_norm: whether the attack declares its norms. If not, the user must name a norm.
+        says_norm: whether the attack declares its norms. If not, the user must give a norm.
         assumed: assumptions that davylamp makes about a user's attack, one sentence each.
-        canonical: the canonical attack that a user's attack implements, as declared by its author. Empty if undeclared.
+        canonical: name of the canonical attack that a user's attack implements, as declared by its author. Empty if
+            not declared.
     """
 
     attack: str
@@ -142,7 +157,7 @@ class Implementation:
 
     @property
     def name(self) -> str:
-        """`library:attack`, or `library:attack@variant`."""
+        """Name of the implementation: `library:attack`, or `library:attack@variant`."""
         return f"{self.library}:{self.attack}" + (f"@{self.variant}" if self.variant else "")
 
     @property
@@ -152,24 +167,24 @@ class Implementation:
 
     @property
     def canonical_name(self) -> str:
-        """Name of the canonical attack. For a user's attack that declares none, the attack's own name."""
+        """Name of the canonical attack. If a user's attack declares no canonical attack, its own name."""
         return self.canonical or (self.name if self.is_user_attack else self.attack)
 
     @property
     def status(self) -> Status:
-        """Whether the implementation works as shipped, is patched or a fixed variant, or cannot run ("broken")."""
+        """State of the implementation: "works" as shipped, "patched" or a fixed variant, or "broken" (cannot run)."""
         if self.broken:
             return "broken"
         return "patched" if self.repairs or self.variant else "works"
 
 
 def name_from_record(name: str) -> str:
-    """Convert an implementation's name in a record to its current name: "@repaired" becomes "@fixed"."""
+    """Convert an implementation's name from a results folder to the current name: "@repaired" becomes "@fixed"."""
     return name.replace("@repaired", "@fixed")
 
 
 def current_implementation(name: str) -> str:
-    """Return the current form of an implementation's name that a user gave, and warn if it is an old form."""
+    """Convert an implementation's name given by a user to the current name. Warns if the name is an old form."""
     current = name_from_record(name)
     if current != name:
         warn_replaced(name, current)
@@ -177,22 +192,33 @@ def current_implementation(name: str) -> str:
 
 
 def name_in_record(name: str) -> str:
-    """Convert an implementation's name to its form in records, which keeps keys valid: "@repaired" for "@fixed"."""
+    """Convert an implementation's name to the form in results folders: "@fixed" becomes "@repaired".
+
+    The old form is kept in results folders so that the keys of older results stay valid.
+    """
     return name.replace("@fixed", "@repaired")
 
 
 def variant_from_record(variant: str) -> str:
-    """Return the current name of a variant: "fixed" for "repaired"."""
+    """Convert a variant's name from a results folder to the current name: "repaired" becomes "fixed"."""
     return "fixed" if variant == "repaired" else variant
 
 
 def variant_in_record(variant: str) -> str:
-    """Return the name of a variant as records have it: "repaired" for "fixed"."""
+    """Convert a variant's name to the form in results folders: "fixed" becomes "repaired"."""
     return "repaired" if variant == "fixed" else variant
 
 
 class RunSetting(NamedTuple):
-    """Setting of an attack run: model, number of classes, image shape (C, H, W), threat model and parameters."""
+    """What an implementation would be run on: the model and its classes, images, threat model and parameters.
+
+    Attributes:
+        model: the model under attack.
+        classes: number of classes of the model.
+        shape: shape of an image, (C, H, W).
+        threat_model: the threat model.
+        parameters: canonical parameters.
+    """
 
     model: Any
     classes: int

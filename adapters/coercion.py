@@ -13,22 +13,22 @@ _LONGEST = 60  # characters of a value in a message
 
 
 def type_error(wanted: str, value: Any) -> WrongType:
-    """Build the error for a value of a wrong type. The message quotes the value if it is short."""
+    """Build the `WrongType` error for a value of a wrong type. The message contains the value if it is short."""
     plain = value is None or isinstance(value, (str, bytes, Real))
     text = repr(value) if plain and len(repr(value)) <= _LONGEST else type(value).__name__
     return WrongType(f"expected {wanted}, got {text}")
 
 
 def read_list(value: Any, wanted: str, kind: type | tuple[type, ...] = object) -> list[Any]:
-    """Convert to a list. A string becomes a list with one item.
+    """Convert a value to a list. A string becomes a list with one item.
 
     Args:
-        value: the argument.
-        wanted: the expected value, for the error message: "libraries as names".
+        value: the value to convert.
+        wanted: description of the expected value for the error message, such as "libraries as names".
         kind: required type of each item.
 
     Raises:
-        WrongType: if the argument is not a list, or an item has a different type.
+        WrongType: if the value is not a list, or an item has a different type.
     """
     if isinstance(value, (bytes, Mapping)) or not isinstance(value, Iterable):
         raise type_error(wanted, value)
@@ -40,7 +40,7 @@ def read_list(value: Any, wanted: str, kind: type | tuple[type, ...] = object) -
 
 
 def read_int(value: Any, wanted: str, low: int, high: int) -> int:
-    """Convert to an int from `low` to `high`.
+    """Convert a value to an int from `low` to `high`. `wanted` describes the expected value in the error message.
 
     Raises:
         InvalidInput: if the integer is outside this range.
@@ -54,12 +54,12 @@ def read_int(value: Any, wanted: str, low: int, high: int) -> int:
 
 
 def read_seed(value: Any) -> int:
-    """Convert to a random seed from 0 to 2**32 - 1. Raises InvalidInput for other integers."""
+    """Convert a value to a random seed from 0 to 2**32 - 1. Raises InvalidInput for other integers."""
     return read_int(value, "a seed from 0 to 2**32 - 1", 0, 2**32 - 1)
 
 
 def read_text(value: Any, wanted: str) -> str:
-    """Convert to a string; None becomes "". Raises WrongType for other types."""
+    """Check that a value is a string, and return it. None becomes "". Raises WrongType for other types."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -68,13 +68,13 @@ def read_text(value: Any, wanted: str) -> str:
 
 
 def read_target(value: Any) -> str:
-    """Convert a target rule or a class number to a string. "" and None both become "", for an untargeted attack."""
+    """Convert a target rule or a class number to a string. None becomes "", which stands for an untargeted attack."""
     is_class = isinstance(value, Integral) and not isinstance(value, bool)
     return str(int(value)) if is_class else read_text(value, "a target as text or a class number")
 
 
 def read_mapping(value: Any, wanted: str) -> dict[str, Any]:
-    """Convert to a dict. None becomes an empty dict. Raises WrongType for other types."""
+    """Convert a mapping to a dict. None becomes an empty dict. Raises WrongType for other types."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -83,16 +83,20 @@ def read_mapping(value: Any, wanted: str) -> dict[str, Any]:
 
 
 def read_path(value: Any, wanted: str) -> Path:
-    """Convert to a Path. Raises WrongType unless `value` is a string or a path."""
+    """Convert a string or path to a `Path`. Raises WrongType for other types."""
     if not isinstance(value, (str, Path)):
         raise type_error(wanted, value)
     return Path(value)
 
 
 def read_channels(name: str, values: Any) -> list[float]:
-    """Convert to one finite number per channel. Raises InvalidInput for wrong values, or WrongType for other types.
+    """Convert a list, tensor or array to one finite number per channel.
 
-    A tensor or an array may also have the broadcastable shape (1, C, 1, 1) or (C, 1, 1).
+    A tensor or an array may have the shape (C,), (C, 1, 1) or (1, C, 1, 1).
+
+    Raises:
+        InvalidInput: if a number is not finite or the shape is wrong.
+        WrongType: for other types.
     """
     wanted = f"{name} as a list of one number for each channel"
     shape = getattr(values, "shape", ())
@@ -110,7 +114,7 @@ def read_channels(name: str, values: Any) -> list[float]:
 
 
 def read_radius(value: Any) -> float | None:
-    """Convert to a radius. A string such as "8/255" becomes a number; a number and None are returned unchanged.
+    """Convert the argument `epsilon` to a radius. A string such as "8/255" becomes a number. None stays None.
 
     Raises:
         InvalidInput: if a string is not a number or a fraction.
@@ -129,9 +133,12 @@ def read_radius(value: Any) -> float | None:
 
 
 def read_radii(value: Any) -> list[Any]:
-    """Convert one radius or several to a list.
+    """Convert one radius or several radii to a list.
 
-    Numbers are converted by `read_radius`, and strings stay strings. Raises InvalidInput for an empty list.
+    Numbers are checked, see `read_radius`. Strings such as "8/255" stay strings.
+
+    Raises:
+        InvalidInput: if the list is empty.
     """
     if len(getattr(value, "shape", ())) == 1 and hasattr(value, "tolist"):  # an array or a tensor of several
         value = value.tolist()

@@ -13,7 +13,7 @@ def format_threat_model(threat_model: "ThreatModel", target: str = "") -> str:
 
     Args:
         threat_model: the threat model.
-        target: the target rule, to include it in the text; "" to omit it.
+        target: target rule to show in the text. "" to show no target rule.
     """
     norm, epsilon = threat_model.norm, threat_model.epsilon
     if norm == "unrestricted":
@@ -25,7 +25,7 @@ def format_threat_model(threat_model: "ThreatModel", target: str = "") -> str:
 
 
 def format_threat_labels(labels: Mapping[str, Any]) -> str:
-    """Format the threat model of a table row: `norm`, `epsilon` (NaN if there is no radius), `targeted`."""
+    """Format the threat model of a table row, given the labels `norm`, `epsilon` (NaN for no radius) and `targeted`."""
     from . import ThreatModel  # which loads torch
 
     epsilon = None if math.isnan(labels["epsilon"]) else labels["epsilon"]
@@ -52,8 +52,8 @@ def merge_alike(lines: Iterable[str], most: int = 3) -> list[str]:
     """Merge lines "A: text" and "B: text" into "A, B: text".
 
     Args:
-        lines: lines in order. A merged line takes the position of its first line.
-        most: largest number of subjects to name. Further subjects are counted: "A, B, C and 4 more: text".
+        lines: the lines. A merged line takes the position of the first of its lines.
+        most: largest number of names before the colon. Further names are counted: "A, B, C and 4 more: text".
     """
     subjects: dict[str, dict[str, None]] = {}
     for line in lines:

@@ -44,14 +44,17 @@ HEADERS = {
 
 
 class Protected:
-    """Refuses foreign host names and too large or too slow request bodies, and adds security headers to responses.
+    """ASGI application that wraps another one, and protects it from harmful requests.
+
+    Requests are refused if their host name is not accepted, or if their body is too large or arrives too slowly.
+    Responses get security headers.
 
     Args:
-        application: the wrapped application.
-        names: host names accepted in requests (against DNS rebinding).
+        application: the wrapped ASGI application.
+        names: host names that are accepted in requests. Other names could come from an attack by DNS rebinding.
         largest: largest size of an upload, in bytes.
-        uploader: called with the request. It returns the user who uploads a file, or "" if the ordinary size limit
-            applies. If None, every request may be as large as an upload.
+        uploader: function that is called with a request. It returns the name of the user who uploads a file with this
+            request, or "" if the ordinary size limit applies. If None, every request may be as large as an upload.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class Protected:
             await _refuse(
                 send,
                 int(status[:3]),
-                "expected an accepted host name in the request; the server's option --allow-host NAME accepts "
+                "the host name in the request is not accepted; start the server with --allow-host NAME to accept "
                 "further names",
             )
             return
@@ -147,7 +150,7 @@ class _Body:
 
 
 class _SecurityHeaders:
-    """Adds the security headers to a response. Headers that a page sets itself take precedence."""
+    """Adds the security headers to a response. A header that the page has set is not replaced."""
 
     def __init__(self, send: Send, body: "_Body"):
         self.send, self.body, self.has_begun = send, body, False
@@ -162,14 +165,14 @@ class _SecurityHeaders:
 
 
 class TimeoutProtocol(H11Protocol):
-    """Uvicorn's HTTP protocol with time limits for incomplete headers and for clients that do not read the response.
+    """Uvicorn's HTTP protocol with time limits for clients that send no complete headers or do not read the response.
 
-    If there are more than `ROOM` connections, the connection whose client has been silent longest is closed, so that
-    idle or slow clients do not block others. A connection whose request is complete is not closed for this reason.
+    If there are more than `ROOM` connections, one of those that wait for their client is closed: the one whose client
+    has been silent longest. Idle clients thus cannot block others.
     """
 
     def connection_made(self, transport: Any) -> None:
-        """Start the timers for a new connection."""
+        """Start the time limits of a new connection."""
         super().connection_made(transport)
         self._heard = time.monotonic()
         if len(self.connections) > ROOM:
@@ -180,13 +183,13 @@ class TimeoutProtocol(H11Protocol):
         self._looking = self.loop.call_later(_STALLED_SECONDS, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers of the connection."""
+        """Cancel the time limits of the connection."""
         self._stop_waiting()
         self._looking.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Process received data, and keep waiting for the headers if they are incomplete."""
+        """Process received data. The time limit for the headers stays active until the headers are complete."""
         self._heard = time.monotonic()
         super().data_received(data)
         if self._is_between:
@@ -195,7 +198,7 @@ class TimeoutProtocol(H11Protocol):
             self._stop_waiting()
 
     def resume_writing(self) -> None:
-        """Record that the client is reading the response."""
+        """Stop the time limit for reading, because the client has read a part of the response."""
         self._taken, self._heard = True, time.monotonic()
         super().resume_writing()
 

@@ -1,4 +1,4 @@
-"""Listening address of a server, and the host names that the server accepts."""
+"""Opens the listening socket of a server, and checks the host names in requests."""
 
 import re
 import socket
@@ -13,11 +13,12 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]/@\s]+))(?::[0-9]{1,5})?")
 
 
 class AllowedHosts:
-    """Host names that a server accepts, so that a foreign page cannot read it under a different domain.
+    """Host names that a server accepts in the Host header of requests.
 
-    If an attacker's domain resolves to this machine (DNS rebinding), the request's Host header contains that domain and
-    is refused. Numeric addresses cannot be registered as domains, so a server that listens at every address accepts
-    every numeric address.
+    The check protects against DNS rebinding: an attacker lets a domain resolve to this machine, so that a page of this
+    domain can read the server. The Host header then contains the attacker's domain, and the request is refused. A
+    numeric address cannot be an attacker's domain. A server that listens at every address accepts all numeric
+    addresses.
 
     Args:
         host: the listening address, as given by the user.
@@ -34,7 +35,7 @@ class AllowedHosts:
         self._names = {_plain(name) for name in names}
 
     def status(self, header: str | None) -> str:
-        """Return the error status for a request with this Host header; "" if it is accepted."""
+        """Return the HTTP error status for a request with this Host header, or "" if the header is accepted."""
         match = _HOST.fullmatch(header or "")
         if match is None:
             return "400 Bad Request"
@@ -43,14 +44,16 @@ class AllowedHosts:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket bound to exactly this address.
+    """Open a listening socket at an address, and at no other address.
 
     Raises:
-        InvalidInput: if the address is empty, or is an unusual spelling of "every address".
+        InvalidInput: if the address is empty, or stands for every address without being written as 0.0.0.0.
         Unavailable: if the server cannot listen at the address.
     """
     if not host.strip():
-        raise InvalidInput("expected --host ADDRESS, got an empty text; omit it to use only this machine (127.0.0.1)")
+        raise InvalidInput(
+            "expected --host ADDRESS, got an empty text; without --host, only this machine has access (127.0.0.1)"
+        )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, as asyncio then turns Nagle off
     try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class HttpAnswer(NamedTuple):
-    """Response to a request."""
+    """HTTP response to a request."""
 
     status: int
     headers: Mapping[str, str]
@@ -22,17 +22,18 @@ class HttpAnswer(NamedTuple):
 
 
 def json_answer(status: int, content: Any) -> HttpAnswer:
-    """Build a JSON response."""
+    """Build an `HttpAnswer` with JSON content."""
     return HttpAnswer(status, {"Content-Type": "application/json"}, json.dumps(content).encode())
 
 
 class HttpServer:
-    """HTTP server that listens from its creation on, and handles requests in threads during `run`.
+    """HTTP server. It listens as soon as the object is created, and handles requests in threads while `run` runs.
 
     Args:
         host: listening address; "0.0.0.0" is every address of this machine.
         port: listening port; 0 for any free port.
-        answer: called with the method, the path without its query, the headers by name in lower case, and the body.
+        answer: function that returns the response to a request. It is called with the method, the path without its
+            query, the headers by name in lower case, and the body.
         names: additional host names to accept.
         largest: largest size of a request's body, in bytes.
 

@@ -111,11 +111,11 @@ SUPPLIED = ("seed", "num_classes", "starting_points")
 
 
 def find_parameter(name: str, more: Mapping[str, Parameter] | None = None) -> Parameter:
-    """Return the parameter of that name.
+    """Return the `Parameter` with a name, from the canonical parameters or from `more`.
 
     Raises:
-        UnknownName: if there is no such parameter. If a library uses this name, the message suggests the canonical
-            name.
+        UnknownName: if there is no such parameter. If a library has a parameter with this name, the message suggests
+            the canonical name.
     """
     if more and name in more:
         return more[name]
@@ -128,12 +128,12 @@ def find_parameter(name: str, more: Mapping[str, Parameter] | None = None) -> Pa
 
 
 def check_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None = None) -> Any:
-    """Convert a value to the parameter's type, and check its range.
+    """Convert a value to the type of a parameter, and check the parameter's range.
 
     Args:
-        name: name of a canonical parameter, or of one in `more`.
-        value: the value.
-        more: additional parameters, which only one implementation has.
+        name: name of a canonical parameter, or of a parameter in `more`.
+        value: the value to convert.
+        more: parameters of a single implementation, in addition to the canonical parameters.
 
     Raises:
         UnknownName: if there is no such parameter.
@@ -153,7 +153,7 @@ def check_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None 
 def _check_range(name: str, wanted: Parameter, value: float) -> None:
     limit = _MOST if wanted.type is int else _LARGEST
     if value == wanted.useless:
-        raise InvalidInput(f"expected {name} different from {value!r}, with which the attack changes nothing")
+        raise InvalidInput(f"with {name}={value!r} the attack changes nothing; give a different value")
     if not wanted.low <= value <= min(wanted.high, limit):
         low = f"> {wanted.low:g}" if wanted.useless == wanted.low else f">= {wanted.low:g}"
         bounds = low if wanted.high == _INFINITY else f"from {wanted.low:g} to {wanted.high:g}"
@@ -162,7 +162,7 @@ def _check_range(name: str, wanted: Parameter, value: float) -> None:
 
 
 def parse_parameter(name: str, text: str, more: Mapping[str, Parameter] | None = None) -> Any:
-    """Parse the value of a parameter: `40`, `0.5`, `8/255`, `true`, `no`.
+    """Convert the text of a parameter's value, such as `40`, `0.5`, `8/255`, `true` or `no`, to the parameter's type.
 
     Raises:
         UnknownName: if there is no such parameter.
@@ -181,7 +181,7 @@ def parse_parameter(name: str, text: str, more: Mapping[str, Parameter] | None =
 
 
 def parse_number(text: str, name: str = "a number") -> float:
-    """Parse a number such as `0.03` or `1e-3`, or a fraction such as `8/255`. Raises InvalidInput for other text."""
+    """Convert a text such as `0.03`, `1e-3` or `8/255` to a float. Raises InvalidInput for other texts."""
     numerator, slash, denominator = text.partition("/")
     try:
         value = float(numerator) / (float(denominator) if slash else 1.0)

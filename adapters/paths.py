@@ -1,4 +1,4 @@
-"""Checks and converts paths given by a user."""
+"""Checks and converts paths, and names of the form "path/to/file.py:NAME", given by a user."""
 
 import re
 from pathlib import Path
@@ -30,10 +30,12 @@ def expand_path(text: str | Path) -> Path:
 
 
 def check_output_path(path: str | Path, *, advice: str = "choose a different file for `out`") -> Path:
-    """Return the path of an output file with `~` replaced. Call this before anything is computed.
+    """Check that an output file can be written, and return its path with `~` replaced.
+
+    Call this function before a long computation, so that a wrong path is reported at once.
 
     Raises:
-        Unavailable: if the file's folder does not exist, or the path is a folder.
+        Unavailable: if the file's folder does not exist, or the path is a folder. The message ends with `advice`.
     """
     path = expand_path(path)
     if path.is_dir():
@@ -55,10 +57,10 @@ def split_file_name(name: str) -> tuple[Path, str]:
 
 
 def name_from_here(name: str) -> str:
-    """Return the name of a model or of data with its paths relative to the working folder, if they are inside it.
+    """Return the name of a model or of data, with paths inside the working folder written relative to this folder.
 
-    One object thus has one name: in /home/me/work, "/home/me/work/net.py:make" and "./net.py:make" both become
-    "net.py:make".
+    An object thus has the same name however its path is written. In the folder /home/me/work, the names
+    "/home/me/work/net.py:make" and "./net.py:make" become "net.py:make".
     """
     here = f"{Path.cwd()}/"
     parts = [part.removeprefix("./") for part in name.split("+")]

@@ -1,4 +1,4 @@
-"""Result of one `run_attack` call."""
+"""`AttackResult`, the result of one `run_attack` call, and rules for which images count."""
 
 import html
 from collections import Counter
@@ -35,7 +35,7 @@ Mask = TypeVar("Mask", Tensor, np.ndarray)
 
 
 class Distances(NamedTuple):
-    """Distances between adversarial and clean images, each of shape (N,), for pixels in [0, 1]."""
+    """Distances between adversarial and clean images in four norms, each of shape (N,), for pixels in [0, 1]."""
 
     l0: Tensor
     l1: Tensor
@@ -47,21 +47,29 @@ class Distances(NamedTuple):
 class AttackResult:
     """Result of one `run_attack` call. Every tensor has one entry per image, in the order of the images.
 
-    Each image has exactly one outcome. It is not attacked (misclassified when clean), a `success`, `invalid` (the
-    returned image shows nothing about the model, see `violations` and `judge.KINDS`), or robust to this attack.
+    Each image has exactly one of four outcomes:
 
-    A radius search adds `budget`, the smallest radius at which the attack succeeded. It is inf if the attack never
-    succeeded, and 0 for an image that is misclassified when clean. `curves`, if recorded, has points (queries,
-    distance) for the nearest adversarial point of each image, one for each improvement, even if the attack did not
-    return that point. `notes` describe defaults and rounding.
+    - not attacked, because the model misclassifies the clean image
+    - `success`: the attack fooled the model
+    - `invalid`: the returned image says nothing about the model, for a reason in `violations`
+    - `robust`: the attack did not fool the model
 
-    If the attack uses a `surrogate` (its name), the model itself is not queried. `forwards` and `backwards` are then
-    zero, and `surrogate_forwards` and `surrogate_backwards` have shape (N,). `fitted` is the result of an earlier fit
-    (`running.fit.Fitted`), with its cost.
+    `budget` is set by a radius search: the smallest radius at which the attack succeeded. For an image on which the
+    attack never succeeded, the value is inf. For an image that was not attacked, the value is 0.
 
-    For a model that is random by design, `draws_fooled` is the proportion of the judge's `draws` samples that the
-    example fools, (N,). `success` then means that at least half of the samples are fooled. The logits are those of the
-    median sample, and rates are means of the proportions.
+    `curves` is set if it was requested. For each image, it lists pairs (queries, distance): how far the nearest
+    adversarial image found so far was after this number of queries. This image need not be the one that the attack
+    returned.
+
+    `surrogate` is the name of the model on which the examples were made. If there is a surrogate, the model itself is
+    not queried by the attack. `forwards` and `backwards` are then zero, and the queries of the surrogate are in
+    `surrogate_forwards` and `surrogate_backwards`.
+
+    `fitted` is the result of `fit_attack` (`running.fit.Fitted`), for a fitted attack.
+
+    `draws_fooled` is set for a model that is random by design. Each example is judged by several outputs (`draws`), and
+    `draws_fooled` is the proportion of outputs that are wrong. `success` means that at least half of the outputs are
+    wrong. The logits are those of the median output. Rates are means of the proportions.
     """
 
     implementation: str
@@ -96,7 +104,10 @@ class AttackResult:
 
     @property
     def invalid(self) -> Tensor:
-        """Attacked images with an invalid result, shape (N,), bool. They count neither as fooled nor as robust."""
+        """Whether the result of each attacked image is invalid, shape (N,), bool.
+
+        An image with an invalid result counts neither as fooled nor as robust.
+        """
         flagged = torch.tensor([bool(kinds) for kinds in self.violations], device=self.success.device)
         return flagged & self.attacked
 
@@ -120,40 +131,46 @@ class AttackResult:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """Cause of each image's invalid result: "model", "library" or "unknown". "" if the result is valid."""
+        """Cause of the invalid result of each image: "model", "library" or "unknown". "" for a valid result."""
         return tuple(fault_of(kinds) for kinds in self.violations)
 
     @property
     def robust(self) -> Tensor:
-        """Images attacked validly and still classified correctly (or not as the target), shape (N,), bool."""
+        """Whether each image was attacked without success and the result is valid, shape (N,), bool."""
         return self.attacked & ~self.success & ~self.invalid
 
     @property
     def undecided(self) -> int:
-        """Number of attacked images with an unknown outcome, fooled or robust.
+        """Number of attacked images that may be fooled or robust, because their results are invalid.
 
-        Results that are invalid because of the library are not counted.
+        Results that are invalid through a fault of the library are not counted.
         """
         faults = zip(self.faults, self.attacked.tolist(), strict=True)
         return sum(hit and fault in ("model", "unknown") for fault, hit in faults)
 
     @property
     def fooled_rate(self) -> Tensor:
-        """Rate at which each image is fooled, (N,), float64: 0 or 1, or the proportion of samples. 0 if invalid."""
+        """Whether the model is fooled on each image, as 0 or 1, shape (N,), float64.
+
+        For a random model, the proportion of outputs that are fooled. 0 for an invalid result.
+        """
         if self.draws_fooled is None:
             return self.success.double()
         return self.draws_fooled.where(self.attacked & ~self.invalid, 0.0)
 
     @property
     def robust_rate(self) -> Tensor:
-        """Rate at which each image is robust, (N,), float64: 0 or 1, or the proportion of samples. 0 if invalid."""
+        """Whether the model is robust on each image, as 0 or 1, shape (N,), float64.
+
+        For a random model, the proportion of outputs that are not fooled. 0 for an invalid result.
+        """
         if self.draws_fooled is None:
             return self.robust.double()
         return (1 - self.draws_fooled).where(self.attacked & ~self.invalid, 0.0)
 
     @property
     def usable(self) -> Tensor:
-        """Images that count in metrics, shape (N,), bool, see `usable_images`."""
+        """Whether each image counts in metrics of the examples, shape (N,), bool, see `usable_images`."""
         return usable_images(self.attacked, self.invalid, self.success, self.distance, self.threat_model)
 
     def __repr__(self) -> str:
@@ -192,10 +209,20 @@ class AttackResult:
     def to_frame(self) -> Any:
         """Return a pandas frame with one row per image.
 
-        The columns are `label`, `predicted`, `adv_predicted`, `attacked`, `success`, `success_8bit`, `violated`,
-        `robust`, `distance`, `l0`, `l1`, `l2`, `linf`, `forwards`, `backwards`, `seconds` and `violations` (the
-        reasons, separated by spaces). A radius search adds `budget`, a random model adds `draws_fooled`, and a
-        surrogate adds `surrogate_forwards` and `surrogate_backwards`.
+        Columns:
+
+        - `label`, `predicted`, `adv_predicted`: the true class, and the classes predicted for the clean and the
+          adversarial image
+        - `attacked`, `success`, `success_8bit`, `violated`, `robust`: the outcome of the image. `success_8bit` is the
+          success after rounding to 8 bits. `violated` means that the result is invalid.
+        - `violations`: the reasons why the result is invalid, separated by spaces
+        - `distance`: distance in the norm of the threat model
+        - `l0`, `l1`, `l2`, `linf`: distances in these norms
+        - `forwards`, `backwards`: numbers of forward and backward passes
+        - `seconds`: time of the attack
+        - `budget`: only for a radius search
+        - `draws_fooled`: only for a random model
+        - `surrogate_forwards`, `surrogate_backwards`: only with a surrogate
         """
         import pandas as pd
 
@@ -212,23 +239,24 @@ class AttackResult:
 
     @property
     def distance(self) -> Tensor:
-        """Distance in the norm of the threat model (l2 if unrestricted), shape (N,)."""
+        """Distance of each example in the norm of the threat model, shape (N,). In l2 if unrestricted."""
         return getattr(self.distances, distance_norm(self.threat_model.norm))
 
 
 def distance_norm(norm: Norm) -> str:
-    """Return the norm in which distances are measured under a threat model: its own norm, or l2 if unrestricted."""
+    """Return the norm in which distances are measured under a threat model with norm `norm`: l2 for "unrestricted"."""
     return "l2" if norm == "unrestricted" else norm
 
 
 def fault_of(kinds: Collection[str]) -> Fault:
-    """Return whether the model or the library caused an invalid result.
+    """Return which of "model" and "library" caused an invalid result, "unknown", or "" for a valid result.
 
     If the model is the cause, the image does not count as robust. If the library is the cause, the image does not count
-    as fooled. If the cause is unknown, intervals cover both cases.
+    as fooled. If the cause is unknown, intervals include the case that the image is fooled and the case that it is
+    robust.
 
     Args:
-        kinds: reasons why the result of one image is invalid, see `judge.KINDS`. Empty if it is valid.
+        kinds: reasons why the result of one image is invalid, see `judge.KINDS`. Empty for a valid result.
     """
     if not kinds:
         return ""
@@ -240,10 +268,11 @@ def fault_of(kinds: Collection[str]) -> Fault:
 
 
 def usable_images(attacked: Mask, violated: Mask, success: Mask, distance: Mask, threat_model: ThreatModel) -> Mask:
-    """Return the images that count in metrics, shape (N,), bool.
+    """Return whether each image counts in metrics of the examples, such as distances, shape (N,), bool.
 
-    They were attacked, their result is valid, and the example fools the model or is within the radius. Examples of a
-    minimum-norm attack may be outside the radius. All arguments are tensors or arrays of shape (N,).
+    An image counts if it was attacked, its result is valid, and the example fools the model or is within the radius.
+    (Examples of a minimum-norm attack may be outside the radius.) All arguments except `threat_model` are tensors or
+    arrays of shape (N,).
 
     Args:
         attacked: whether each image was attacked.
@@ -256,11 +285,11 @@ def usable_images(attacked: Mask, violated: Mask, success: Mask, distance: Mask,
 
 
 def radius_with_tolerance(threat_model: ThreatModel) -> float:
-    """Return the largest distance that counts as inside the ball: epsilon plus the rounding tolerance."""
+    """Return the largest distance that counts as within the radius: epsilon plus a tolerance for rounding."""
     return float("inf") if threat_model.epsilon is None else largest_distance(threat_model.epsilon, threat_model.norm)
 
 
 def allowed_radii(threat_model: ThreatModel) -> float | Tensor:
-    """Return `radius_with_tolerance`, or its values per image, shape (n,), if every image has its own radius."""
+    """Return `radius_with_tolerance`. If each image has its own radius, return one value per image, shape (n,)."""
     radius = threat_model.exact_radius
     return float("inf") if radius is None else largest_distance(radius, threat_model.norm)

@@ -12,13 +12,13 @@ from .user_code_guard import one_line
 
 
 def read_tensor_file(path: Path, what: str, remedy: str, form: str = "") -> Any:
-    """Return the contents of a file, with tensors on the CPU.
+    """Read a file of tensors, and return its contents with the tensors on the CPU.
 
     Args:
         path: path of the file.
-        what: the expected content, for messages, such as "a trained detector".
-        remedy: advice for the error message if the file is invalid.
-        form: the entry "format" that a file of davylamp's must have. "" for other files.
+        what: description of the expected content for error messages, such as "a trained detector".
+        remedy: advice at the end of the error message if the file is invalid.
+        form: required value of the entry "format", which files written by davylamp have. "" for other files.
 
     Raises:
         InvalidInput: if the file is not of this format.

@@ -17,7 +17,7 @@ _BY_NUMBER: Mapping[Any, Norm] = {math.inf: "linf", 2: "l2", 1: "l1", 0: "l0"}  
 
 
 def same_radius(one: float, other: float) -> bool:
-    """Whether two radii are equal up to 1e-6, the rounding of a decimal form of 8/255; False for NaN."""
+    """Whether two radii are equal up to 1e-6, so that 0.031373 is the same radius as 8/255. False for NaN."""
     return abs(one - other) < _CLOSE
 
 
@@ -25,8 +25,8 @@ def check_norm(norm: Any) -> None:
     """Raise an error unless `norm` is the name of a norm.
 
     Raises:
-        UnknownName: if it is a string but not a norm.
-        WrongType: for other types. For a number, the message suggests a norm.
+        UnknownName: if `norm` is a different string.
+        WrongType: if `norm` is not a string. For a number such as 2, the message suggests the name of the norm.
     """
     if isinstance(norm, str):
         if norm not in NORMS:
@@ -40,18 +40,18 @@ def check_norm(norm: Any) -> None:
 
 @dataclass(frozen=True)
 class ThreatModel:
-    """Capabilities of the attacker: a norm, a radius (or none), and whether a target class must be reached.
+    """What an attacker may do: how far an image may be changed, and whether a target class must be reached.
 
     Args:
-        norm: "linf", "l2" or "l1" for pixels in [0, 1], "l0" for the number of changed components (of C x H x W), or
-            "unrestricted" for changes such as rotation or blur, which no norm bounds.
-        epsilon: radius of the ball in that norm, a number or a fraction such as "8/255". None if the attack searches
-            for the smallest change.
-        targeted: whether the attack succeeds only if the image is classified as its target class.
+        norm: "linf", "l2" or "l1", for pixels in [0, 1]; "l0", the number of changed components out of C x H x W; or
+            "unrestricted", for changes such as rotation or blur that no norm bounds.
+        epsilon: radius: largest allowed perturbation in the norm, a number or a fraction such as "8/255". None if the
+            attack searches for the smallest perturbation.
+        targeted: whether the attack succeeds only if an image is classified as its target class.
 
     Raises:
-        InvalidInput: if the norm is unknown, or epsilon is not positive, above 1 in linf, not a whole number in l0, or
-            given for "unrestricted".
+        InvalidInput: if the norm is unknown, or the radius is not allowed in this norm. The radius must be positive, at
+            most 1 in linf, a whole number in l0, and None for "unrestricted".
     """
 
     norm: Norm
@@ -77,10 +77,13 @@ class ThreatModel:
                 f"expected linf epsilon in (0, 1], got {self.epsilon}; images are in [0, 1], so use 8/255"
             )
         if self.norm == "l0" and (self.epsilon < 1 or self.epsilon != int(self.epsilon)):
-            raise InvalidInput(f"expected l0 epsilon as a whole number >= 1 (of components), got {self.epsilon}")
+            raise InvalidInput(f"expected l0 epsilon as a number of components, 1, 2, ..., got {self.epsilon}")
 
     def check_radius(self, components: int) -> None:
-        """Raise InvalidInput if the radius is larger than any change of an image in [0, 1] with so many components."""
+        """Raise InvalidInput if the radius is too large for images with this number of components.
+
+        The limit is the largest possible distance between two images in [0, 1].
+        """
         largest = {"linf": 1.0, "l2": math.sqrt(components), "l1": components, "l0": components}.get(
             self.norm, math.inf
         )
@@ -91,36 +94,36 @@ class ThreatModel:
 
     @property
     def radius(self) -> Any:
-        """Radius to pass to a library: epsilon, or a tensor with one value per image of the call."""
+        """Radius to pass to a library: epsilon. If each image has its own radius, a tensor with one value per image."""
         return self.epsilon
 
     @property
     def per_image_step_radius(self) -> Tensor | None:
-        """Radii as step lengths, shape (n, 1, 1, 1), if every image has its own radius. Otherwise None."""
+        """Radii in a shape by which steps on images can be multiplied, (n, 1, 1, 1). None if there is one radius."""
         return None
 
     def for_images(self, rows: Tensor, device: torch.device | None = None) -> "ThreatModel":
         """Return the threat model for the images with indices `rows`.
 
-        If every image has its own radius, select the radii.
+        The threat model is unchanged unless each image has its own radius.
         """
         del rows, device
         return self
 
     @property
     def exact_radius(self) -> Any:
-        """The radius in full precision: epsilon, or the radii, shape (n,), float64."""
+        """The radius in double precision: epsilon. If each image has its own radius, shape (n,), float64."""
         return self.epsilon
 
     def with_radii(self, radii: Tensor, labels: Tensor) -> "ThreatModel":
-        """Return the threat model with a radius per image.
+        """Return the threat model with a separate radius for each image.
 
         Args:
-            radii: radius of each image, shape (N,), 0 < radius <= epsilon.
-            labels: labels of the images, shape (N,), which determine the number of radii and the device.
+            radii: radius of each image, shape (N,), above 0 and at most epsilon.
+            labels: labels of the images, shape (N,). The radii are moved to their device.
 
         Raises:
-            InvalidInput: if a radius is missing or out of this range.
+            InvalidInput: if the number of radii is not N, or a radius is out of range.
         """
         if radii.shape != labels.shape or not bool(((radii > 0) & (radii <= (self.epsilon or 0))).all()):
             got = f"{tuple(radii.shape)} from {float(radii.min()):g} to {float(radii.max()):g}"
@@ -130,13 +133,13 @@ class ThreatModel:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _PerImageThreatModel(ThreatModel):
-    """A threat model with one radius per image, at most epsilon, shape (n,), float64."""
+    """A threat model with a separate radius for each image, at most epsilon, shape (n,), float64."""
 
     radii: Tensor
 
     @property
     def radius(self) -> Tensor:
-        """The radii in float32. In linf, their shape broadcasts over images; in other norms, it is (n,)."""
+        """The radii in float32. The shape is (n,), or in linf a shape that broadcasts over images."""
         return self.per_image_step_radius if self.norm == "linf" else self.radii.float()
 
     @property
@@ -152,9 +155,10 @@ class _PerImageThreatModel(ThreatModel):
 
 
 def select_kwargs(kwargs: Mapping[str, Any], rows: Tensor, device: torch.device) -> dict[str, Any]:
-    """Select the arguments of a call for the images with indices `rows`.
+    """Return the keyword arguments for a call on the images with indices `rows`.
 
-    Values per image are reshaped so that they broadcast over images.
+    An argument with one value per image is restricted to these images, and reshaped so that it broadcasts over images.
+    Other arguments are unchanged.
     """
     each = {word: values[rows.to(values.device)] for word, values in kwargs.items() if isinstance(values, Tensor)}
     return {**kwargs, **{word: _to_multiply(values.detach().to(device)) for word, values in each.items()}}

@@ -1,7 +1,7 @@
-"""Restores process settings after other code has run, and sets full float32 precision for the judge.
+"""Context managers that restore global settings after other code has run, and that set the precision of computations.
 
-The settings are those of torch, NumPy's error handling, warnings, the working folder, and the signal handlers and
-alarms of the process.
+The global settings are those of torch, NumPy's error handling, warnings, the working folder, and the signal handlers
+and alarms of the process.
 """
 
 import os
@@ -33,11 +33,11 @@ OF_FILES = (
 
 @contextmanager
 def preserve_torch_state(names: Iterable[str] | None = None, put_back: list[str] | None = None) -> Iterator[None]:
-    """Restore the settings of the process after the block.
+    """Context manager that restores the global settings of the process on exit.
 
     Args:
-        names: names of the settings to restore, or None for all.
-        put_back: list to which the names of restored settings are appended.
+        names: names of the settings to restore. None for all settings.
+        put_back: list to which the name of each setting is appended that the block had changed. None for no list.
     """
     put_back = [] if put_back is None else put_back
     with warnings.catch_warnings():
@@ -53,7 +53,7 @@ def preserve_torch_state(names: Iterable[str] | None = None, put_back: list[str]
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """Compute in full float32 inside the block, without TF32 or autocast, whatever the process settings are."""
+    """Context manager that makes torch compute in full float32, without TF32 and autocast."""
     global _exact_blocks  # noqa: PLW0603 - of the process, as the switches are
     if (
         _exact_blocks and current_precision() == "float32"
@@ -71,7 +71,7 @@ def full_float32() -> Iterator[None]:
 
 @contextmanager
 def tf32() -> Iterator[None]:
-    """Allow an NVIDIA GPU to round the factors of convolutions and matrix products to TF32 inside the block."""
+    """Context manager that lets NVIDIA GPUs round the factors of convolutions and matrix products to TF32."""
     with preserve_torch_state(_PRECISIONS), no_autocast():
         _set_all("high", allow_tf32=True, precision=_ROUNDED)
         yield
@@ -79,7 +79,7 @@ def tf32() -> Iterator[None]:
 
 @contextmanager
 def no_autocast() -> Iterator[None]:
-    """Switch torch's autocast off inside the block."""
+    """Context manager that switches torch's autocast off."""
     with ExitStack() as off:
         for kind in _autocast_now():
             off.enter_context(torch.autocast(kind, enabled=False))
@@ -87,19 +87,19 @@ def no_autocast() -> Iterator[None]:
 
 
 def attack_precision(precision: str | None) -> AbstractContextManager[None]:
-    """Return the context for an attack's forward and backward passes in a precision (`parameters.PRECISIONS`).
+    """Return the context manager in which an attack runs in a precision, one of `parameters.PRECISIONS`.
 
-    None changes nothing. For bfloat16, autocast is off in this context, and `model_autocast` switches it on for each
-    model call.
+    If the precision is None, the context manager changes nothing. For bfloat16, autocast is switched off, because
+    `model_autocast` switches it on for each call of the model only.
     """
     ways = {"float32": full_float32, "tf32": tf32, "bfloat16": no_autocast}
     return ways.get(precision or "", nullcontext)()
 
 
 def model_autocast(precision: str | None, device: torch.device) -> AbstractContextManager[object]:
-    """Return the context that runs a model call in bfloat16, if that is the precision.
+    """Return the context manager for a single call of a model. For the precision bfloat16, it switches autocast on.
 
-    The attack's own computation, outside this context, is not rounded.
+    Computations of the attack outside the model are thus not rounded to bfloat16.
     """
     return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
@@ -110,7 +110,10 @@ def is_autocast() -> bool:
 
 
 def current_precision() -> str | None:
-    """Return the name of torch's current precision, for use in a different process. None if it has no name."""
+    """Return the name of the precision that torch currently uses. None if the settings match no named precision.
+
+    The name is sent to worker processes, which then compute in the same precision.
+    """
     if on := _autocast_now():
         return "bfloat16" if torch.get_autocast_dtype(on[0]) == torch.bfloat16 else None
     precisions = _read(_PRECISIONS[-1])
@@ -124,7 +127,7 @@ def current_precision() -> str | None:
 
 
 def _read(name: str) -> Any:
-    """Return the value of a setting, or None if torch cannot read it.
+    """Return the value of a setting. None if torch cannot read the value.
 
     After TF32 has been set with the newer interface (`torch.backends.cuda.matmul.fp32_precision`, from torch 2.9), the
     older interface can no longer be read. Older versions of torch lack the newer interface.
@@ -150,7 +153,7 @@ _SIGNALS = [getattr(signal, name) for name in ("SIGALRM", "SIGTERM", "SIGHUP") i
 
 
 def _set_inference(on: bool) -> None:
-    """Set inference mode by entering a context, because torch has no other way to set it."""
+    """Set torch's inference mode without a `with` block, by entering its context manager."""
     _INFERENCE.append(torch.inference_mode(on))
     _INFERENCE[-1].__enter__()
 
@@ -172,7 +175,7 @@ def _close_modes(count: int) -> None:
 
 
 class _Moment(float):
-    """Time at which an alarm is due, on a clock that does not stop. 0 for no alarm."""
+    """Time of the monotonic clock at which an alarm of the process is due. 0 for no alarm."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, float) and abs(self - other) < 0.1
@@ -217,7 +220,7 @@ def _autocast_now() -> list[str]:
 
 
 def _set_all(products: str, *, allow_tf32: bool, precision: str) -> None:
-    """Set every float32 precision setting, because torch requires that the older and the newer settings agree."""
+    """Set all of torch's settings of float32 precision. Torch requires that the older and the newer settings agree."""
     if all(_read(name) is not None for name in _PRECISIONS[:2]):
         torch.set_float32_matmul_precision(products)
         torch.backends.cudnn.allow_tf32 = allow_tf32
@@ -265,9 +268,10 @@ _SWITCHES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 
 
 def with_gradients(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function that computes gradients, so that callers in `torch.no_grad` or `inference_mode` can use it.
+    """Return a function that enables gradients while it runs, even if it is called inside `torch.no_grad`.
 
-    Arguments that were made in inference mode are copied, because autograd cannot use them.
+    The function can also be called inside `torch.inference_mode`. Tensors made in inference mode are copied, because
+    autograd cannot use them.
     """
 
     @wraps(function)

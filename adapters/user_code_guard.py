@@ -1,4 +1,4 @@
-"""Runs user code so that any exception or exit becomes a one-line error."""
+"""Runs user code such that an exception, or an attempt to exit the process, becomes a one-line davylamp error."""
 
 import os
 import signal
@@ -18,20 +18,19 @@ _LONGEST = 300  # characters of a reason
 
 
 class guard_user_code:  # noqa: N801 - used as a verb: with guard_user_code("model.py"): ...
-    """Context manager that converts any error of user code to a one-line `ModelFailed`.
+    """Context manager that converts any exception of user code, and `sys.exit`, to a one-line `ModelFailed`.
 
-    The error contains `where`, the reason and the line in the user's code, also for `sys.exit`. davylamp's own errors
-    and KeyboardInterrupt are raised unchanged. Gradient mode is restored afterwards.
+    The message contains `where`, the reason and the line in the user's code. davylamp's own errors and
+    KeyboardInterrupt are raised unchanged. Torch's gradient mode is restored on exit.
 
-    In a caller's process, nothing else is changed. In one of davylamp's processes (`protect_process`: the command line
-    and every worker), user code cannot end the process or change its output. `os._exit`, and a KeyboardInterrupt that
-    does not come from Ctrl-C, become a `ModelFailed`. A real Ctrl-C is raised even if the code catches it. Standard
-    output of the code is redirected to standard error. Code that kills the process (a signal, `abort`, a crash in C)
-    is not caught, so only workers survive it (`--workers`).
+    In davylamp's own processes (the command line and its workers, see `protect_process`), the context manager does
+    more. A call of `os._exit` becomes a `ModelFailed`, and so does a KeyboardInterrupt that does not come from Ctrl-C.
+    A real Ctrl-C is raised even if the user code catches it. Standard output of the user code is redirected to standard
+    error. User code can still kill the process with a signal, `abort` or a crash in C. Use `--workers` to survive this.
 
     Args:
-        where: the file or the model, as named in the message.
-        descriptors: whether to redirect output that bypasses `sys.stdout` as well, such as that of child processes.
+        where: name of the file or model, for the message.
+        descriptors: whether to redirect output that bypasses `sys.stdout`, such as the output of child processes, too.
 
     Raises:
         ModelFailed: if the code raises an error or exits.
@@ -94,7 +93,7 @@ def one_line(text: object) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return the innermost line of the user's code, as " (line 3 of model.py)". "" if only libraries are involved."""
+    """Return the innermost line of user code in a traceback, as " (line 3 of model.py)". "" if there is none."""
     trace, place = error.__traceback__, ""
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -109,13 +108,13 @@ def _place(error: BaseException) -> str:
 
 
 def protect_process() -> None:
-    """Protect this process permanently from the user code that it runs. This is for davylamp's own processes only."""
+    """Protect this process from user code until it ends, see `guard_user_code`. Only for davylamp's own processes."""
     _PROTECTION.switch_on()
 
 
 @contextmanager
 def process_protected() -> Iterator[None]:
-    """Protect the process inside the block as `protect_process` does, and restore it on exit."""
+    """Context manager that protects the process from user code, see `guard_user_code`, and restores it on exit."""
     if _PROTECTION.is_on:
         yield
         return
@@ -128,10 +127,10 @@ def process_protected() -> Iterator[None]:
 
 @contextmanager
 def guard_once() -> Iterator[None]:
-    """Set up the protection of `guard_user_code` once for all passes of a library call.
+    """Context manager for a library call. It sets up the protection of `guard_user_code` once for all passes.
 
-    In a protected process, calling `os._exit` in the block raises SystemExit. A Ctrl-C that the code caught is raised
-    on exit.
+    In a protected process, a call of `os._exit` raises SystemExit. If user code has caught a Ctrl-C, KeyboardInterrupt
+    is raised on exit.
     """
     _PROTECTION.enter()
     try:
@@ -150,7 +149,10 @@ def was_interrupted() -> bool:
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Redirect file descriptor 1, to which child processes write, to standard error, in a protected process."""
+    """Context manager that redirects file descriptor 1, to which child processes write, to standard error.
+
+    It has an effect only in a protected process.
+    """
     kept = None
     if _PROTECTION.is_on:
         with suppress(OSError, ValueError):
@@ -170,7 +172,7 @@ class _Exited(SystemExit):
 
 
 class _Protection:
-    """Replaced functions and streams in a protected process.
+    """Replaces `os._exit`, the handler of Ctrl-C and standard output in a protected process.
 
     Standard output is replaced only while a thread runs user code.
     """
@@ -212,7 +214,7 @@ class _Protection:
             self.interrupted, self._at_entry = False, signal.getsignal(signal.SIGINT)
 
     def leave(self) -> bool:
-        """Restore standard output. Return whether Ctrl-C was pressed in the block, if this is the main thread."""
+        """Restore standard output. Returns whether Ctrl-C was pressed in the block. False outside the main thread."""
         thread = threading.get_ident()
         if thread not in self._inside:
             return False

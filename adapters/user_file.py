@@ -1,4 +1,4 @@
-"""Loads objects from a user's Python file, which may import modules in its folder, under the user code guard."""
+"""Loads functions, classes and objects from a user's Python file. The file may import modules in its own folder."""
 
 import hashlib
 import importlib
@@ -18,19 +18,21 @@ from .user_code_guard import guard_user_code
 
 @contextmanager
 def load_user_object(path: Path, name: str, what: str) -> Iterator[tuple[Any, "LocalImportFinder"]]:
-    """Load an object from a Python file. Yields the object and the finder for the file's local imports.
+    """Context manager that loads an object from a Python file.
 
-    The file can import modules in its folder, both during loading and later inside the finder's context. These modules
-    are not visible to other files. Changes to the process in the block (paths, folder, precision, warnings) are undone.
+    It yields the object, and an import finder with which the file can import modules of its folder. The finder is
+    active during loading. For later imports, use the finder as a context manager. The modules are not visible to other
+    files. Changes that the file makes to the process (import paths, working folder, precision, warnings) are undone on
+    exit.
 
     Args:
         path: path of the file.
         name: name of a function, class or object in the file.
-        what: description for messages, such as "model factory" or "attack".
+        what: description of the object for messages, such as "model factory" or "attack".
 
     Raises:
-        Unavailable: if there is no such file.
-        UnknownName: if the file has no such name.
+        Unavailable: if the file does not exist.
+        UnknownName: if the file has no object with this name.
         ModelFailed: if the file raises an error.
     """
     if not path.is_file():
@@ -45,7 +47,10 @@ def load_user_object(path: Path, name: str, what: str) -> Iterator[tuple[Any, "L
 
 
 def load_object(path: Path, name: str, what: str) -> tuple[Any, "LocalImportFinder"]:
-    """Load an object from a Python file, see `load_user_object`. Use it inside the finder's context."""
+    """Load an object from a Python file, and return the object and the import finder, see `load_user_object`.
+
+    Use the object inside the finder's context, so that the file can import modules of its folder.
+    """
     with load_user_object(path, name, what) as loaded:
         return loaded
 
@@ -54,11 +59,11 @@ _PRIVATE = "_davylamp_model_"
 
 
 class LocalImportFinder(AbstractContextManager[None]):
-    """Import finder for a user's file, which finds the modules in the file's folder for this file alone.
+    """Import finder with which a user's file can import the modules in its folder.
 
-    Inside the finder's context, these modules take precedence over installed modules of the same name, as in a script,
-    but not over Python's own modules or those already imported. Outside the context they are hidden, so that other
-    files can import their own modules of the same name.
+    Inside the finder's context, a module in the folder takes precedence over an installed module of the same name, as
+    in a script. Python's own modules and modules that were already imported have precedence over both. Outside the
+    context, the modules are hidden. Other files can then import their own modules with the same names.
 
     Args:
         folder: the file's folder.
@@ -104,7 +109,7 @@ class LocalImportFinder(AbstractContextManager[None]):
         return nullcontext, ()  # modules stay in their process
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        """Return the spec of a local module, or None to leave the search to the next finder of Python."""
+        """Return the spec of a module in the folder. None lets Python's other finders search for the module."""
         del target
         top = name.partition(".")[0]
         private = top.startswith(_PRIVATE)
@@ -126,14 +131,17 @@ class LocalImportFinder(AbstractContextManager[None]):
 
 
 class _FreshLoader(SourceFileLoader):
-    """Loads a module from its source, because a bytecode file may be outdated by an edit within the same second."""
+    """Loads a module from its source and ignores its bytecode file, which may be older than an edit of the source."""
 
     def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - the signature is importlib's
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Run a Python file as a module of a private package, which shadows no other module and can import relatively."""
+    """Import a Python file as a module of a private package.
+
+    The module thus does not replace other modules of the same name, and can use relative imports.
+    """
     package = ModuleType(f"{_PRIVATE}{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}")
     package.__path__ = [str(path.resolve().parent)]
     name = f"{package.__name__}.{path.stem.replace('.', '_')}"
@@ -153,12 +161,12 @@ def _import_file(path: Path) -> ModuleType:
 
 @contextmanager
 def preserve_process_state(arguments: list[str] | None = None) -> Iterator[None]:
-    """Restore settings of the process that user code may change.
+    """Context manager that restores settings of the process that user code may change.
 
-    These are the working folder, precision, device, warnings and NumPy's error handling.
+    The settings are the working folder, precision, device, warnings and NumPy's error handling.
 
     Args:
-        arguments: command line arguments that the code sees, or None for the current ones.
+        arguments: command line arguments (`sys.argv[1:]`) that the user code sees. None for the current arguments.
     """
     before = sys.argv
     with preserve_torch_state(OF_FILES):

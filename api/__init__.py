@@ -1,4 +1,4 @@
-"""The functions of `davylamp`, for scripts and for every command of the command line.
+"""The public functions of `davylamp`. Scripts call these functions directly, and each command line command calls one.
 
 `verbs` runs attacks on one model, and `measuring` measures the robustness of one model. `training` trains models,
 detectors and attacks. `evaluation` runs attacks on models into a results folder, and `estimating` estimates its cost.

@@ -1,4 +1,4 @@
-"""Runs a baseline's attacks on a new model, and places the model in the baseline's ranking."""
+"""Ranks a new model among the models of a baseline, an existing results folder, by running the baseline's attacks."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,14 +45,15 @@ _NAMED = 4  # that a note names
 
 @dataclass(frozen=True)
 class AdaptiveSettings:
-    """Selection of the images on which a new model is attacked.
+    """Settings for the choice of the images on which a new model is attacked.
 
     Args:
-        adaptive: whether to attack only the most informative images, in batches, until the rank interval is narrow
-            enough. If not, all images are attacked.
-        max_rank_width: largest difference between worst and best rank at which the interval is narrow enough.
-        batch_images: images per batch.
-        seed: random seed of the ranking's fit and of its random samples.
+        adaptive: whether to attack only the most informative images, batch by batch. The selection stops when the
+            interval of the model's rank is narrow enough. If False, all images are attacked.
+        max_rank_width: the interval of the rank is narrow enough if its worst rank minus its best rank is at most this
+            number. Used only if `adaptive` is True.
+        batch_images: number of images in each batch. Used only if `adaptive` is True.
+        seed: random seed of the ranking.
     """
 
     adaptive: bool = False
@@ -69,12 +70,12 @@ class AdaptiveSettings:
 
 @dataclass(frozen=True)
 class Baseline:
-    """An evaluated results folder, among whose models new models are ranked.
+    """Content of a finished results folder. New models are attacked with its attacks and ranked among its models.
 
     Attributes:
-        config: config of the evaluation, with which new models are attacked.
-        frame: results of the evaluation, as returned by `load`.
-        notes: notes on omitted attacks.
+        config: config of the finished evaluation. New models are attacked with the same config.
+        frame: results of the finished evaluation, as returned by `load`.
+        notes: notes on attacks of the folder that are not used for the ranking.
     """
 
     config: Config
@@ -86,14 +87,14 @@ def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Baseline:
     """Read the attacks and results of a baseline folder.
 
     Args:
-        folder: results folder of an evaluation of at least two models, on one data set with one group of settings.
-        adaptive: whether the images for new models will be selected one batch at a time. Attacks that compute one
-            perturbation for all images are then omitted.
+        folder: results folder of an evaluation of at least two models. All models must have been evaluated on one data
+            set, with the same settings.
+        adaptive: whether the images for new models will be selected batch by batch. If True, attacks that compute one
+            perturbation for all images are omitted.
 
     Raises:
-        InvalidInput: if the folder has several data sets or settings, only one model, or no results from which images
-            can be selected.
-        Unavailable: if there is no such folder, or it is empty.
+        InvalidInput: if the folder has several data sets or settings, or no attack that was run on every model.
+        Unavailable: if the folder does not exist or is empty.
     """
     frame: Any = load_outcomes(folder)
     done = [state.cell for state in list_cells(folder) if state.status == "done"]
@@ -107,7 +108,8 @@ def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Baseline:
     if len(configs) != 1:
         datas = dict.fromkeys(f"{config.data} ({config.limit or len(config.images)} images)" for config in configs)
         raise InvalidInput(
-            f"expected a baseline of one data set and one group of settings, got {len(configs)}: {', '.join(datas)}"
+            f"expected a baseline in which all models have one data set and the same settings, "
+            f"got {len(configs)} groups of settings, on {', '.join(datas)}"
         )
     frame = frame[frame["cell"].isin({cell.key for cell in kept})].reset_index(drop=True)
     return Baseline(configs[0], frame, notes)
@@ -124,33 +126,36 @@ def place_on_baseline(
     run: Callable[[Any], Any] | None = None,
     tell: Callable[[str, Step], object] = lambda *_: None,
 ) -> tuple[Placement, ...]:
-    """Run a baseline's attacks on each new model, and find the rank of each among the baseline's models.
+    """Run a baseline's attacks on each new model, and find each new model's rank among the baseline's models.
 
-    An interrupted call resumes: it selects the same images again, and reuses their results.
+    After an interruption, a second call with the same arguments selects the same images, and reuses finished results.
 
     Args:
         baseline: result of `read_baseline`.
-        store: results folder for the new models' records.
-        config: config of the baseline, with the new models as its models, and possibly a different device or batch
-            size.
+        store: results folder into which the results of the new models are written.
+        config: config of the baseline, with the new models in place of the baseline's models. Settings that do not
+            affect results, such as device and batch size, may differ.
         asking: settings for the selection of images.
-        models: classifiers by name. None to load the models that the config names.
-        data: images. None to load the data that the config names.
-        run: function that runs a plan into the store; None to run it in this process.
-        tell: called with a new model's name and its current placement after each batch of images.
+        models: the new models by name. None to load the models that the config names.
+        data: the images. None to load the data that the config names.
+        run: function that runs a plan and writes its results into `store`. None to run plans in this process.
+        tell: called after each batch of images, with the name of the new model and its current placement.
 
     Returns:
-        One placement (rank and its interval) for each new model. If images were selected, its `choice` lists them, with
-        the placement after each batch.
+        One placement (rank and its interval) for each new model. With `asking.adaptive`, the placement's `choice` lists
+        the selected images, and the placement after each batch.
 
     Raises:
-        DavylampError: if the evaluation fails, as for `make_plan` and `evaluate`; Unavailable if a new model has no
-            result.
+        InvalidInput: if the baseline already contains one of the models.
+        Unavailable: if no attack on a new model succeeded in producing results.
+        DavylampError: if the evaluation fails, see `make_plan` and `evaluate`.
     """
     names = config.models if models is None else tuple(models)
     known = sorted(set(baseline.frame["model"]) & set(names))
     if known:
-        raise InvalidInput(f"the baseline already contains {', '.join(known)}; to rank these, rank the baseline")
+        raise InvalidInput(
+            f"the baseline already contains {', '.join(known)}; `davylamp rank` ranks the models of the baseline"
+        )
     placements = []
     for name in names:
         given = None if models is None else {name: models[name]}
@@ -182,37 +187,40 @@ def place(
     tell: Callable[[str, Step], object] = lambda *_: None,
     **settings: Any,
 ) -> tuple[Placement, ...]:
-    """Attack new models with a baseline's attacks, and place each among the baseline's models (CANARY's fast test).
+    """Attack new models with the attacks of a baseline, and rank each among the baseline's models (CANARY's fast test).
 
     Args:
-        models: as for `evaluate`, except models of the baseline.
-        inputs: the images of the baseline, if it was evaluated on tensors, shape (N, C, H, W).
+        models: the new models, in a form that `evaluate` accepts. They must not be models of the baseline.
+        inputs: the images on which the baseline was evaluated, shape (N, C, H, W). None if the baseline was evaluated
+            on data given by name.
         labels: ground truth, shape (N,).
-        against: the results folder of the baseline. The attacks, data and seeds of this folder are used.
-        out: the results folder of the new models, from which an interrupted run resumes.
-        adaptive: whether to attack only the most informative images for each new model, in batches, until its rank
-            interval is narrow enough. If not, all images are attacked.
-        max_rank_width: with `adaptive`, largest difference between the worst and the best rank of an interval that is
-            narrow enough, >= 0. None for 1.
-        batch_images: images per batch, for `adaptive`, or None for 8.
+        against: results folder of the baseline. The new models are attacked with the attacks, data and seeds of this
+            folder.
+        out: results folder of the new models. An interrupted call resumes from this folder.
+        adaptive: whether to attack only the most informative images, batch by batch. The selection for a model stops
+            when the interval of its rank is narrow enough. If False, all images are attacked.
+        max_rank_width: with `adaptive`, largest accepted difference between the worst and the best rank of the
+            interval, >= 0. None for 1.
+        batch_images: with `adaptive`, number of images in each batch. None for 8.
         names: names of the images, as in the baseline.
-        executor: "local" or "ray".
-        workers: processes on this machine.
-        address: address of a Ray cluster; None to start one on this machine.
-        seed: random seed of the fit and of every draw of the ranking.
+        executor: "local" to run in processes on this machine, or "ray" to run on a Ray cluster.
+        workers: number of processes on this machine.
+        address: address of a Ray cluster. None to start a cluster on this machine.
+        seed: random seed of the ranking.
         retry_failed: whether to repeat failed runs.
         trust_unknown: whether to reuse results of code whose identity cannot be fully determined.
-        progress: as for `evaluate`, for each batch of images.
-        tell: called with a new model's name and its ranking after each batch of images, for `adaptive`.
+        progress: see `evaluate`. Progress is shown for each batch of images.
+        tell: with `adaptive`, called after each batch of images with the name of the new model and its placement.
         **settings: settings of `davylamp.Config` that do not affect the results: batch_size, shard_size, device,
-            keep_images, isolate and its limits, requests to servers (request_rate, token, ...).
+            keep_images, isolate, time_limit, memory_limit, and settings for servers (request_rate, token, ...).
 
     Returns:
-        A placement for each new model. With `adaptive` its `choice` lists the images, with the placement after each
-        batch.
+        A placement (rank and its interval) for each new model. With `adaptive`, the placement's `choice` lists the
+        selected images, and the placement after each batch.
 
     Raises:
-        DavylampError: as `evaluate`; InvalidInput if the folder is not a baseline, or already contains the models.
+        InvalidInput: if `against` cannot be used as a baseline, or already contains one of the models.
+        DavylampError: see `evaluate`.
     """
     chosen = {"max_rank_width": max_rank_width, "batch_images": batch_images}
     if given := [name for name, value in chosen.items() if value is not None and not adaptive]:
@@ -241,12 +249,12 @@ def place(
 
 
 def _refuse_settings(settings: Mapping[str, Any]) -> None:
-    """Raise an error for settings that follow from the baseline, and for unknown settings."""
+    """Raise an error for unknown settings, and for settings whose values are determined by the baseline."""
     known = {*inspect.signature(evaluate_models).parameters, *(each.name for each in fields(Config))}
     for name in settings:
         if name not in FREE and name in known:
             raise InvalidInput(
-                f"`against` and `{name}` cannot be combined: attacks, data and seeds are those of the baseline"
+                f"`against` and `{name}` cannot be combined: the baseline determines the attacks, data and seeds"
             )
         if name not in FREE:
             raise UnknownName("setting", name, ("models", *FREE))
@@ -273,7 +281,10 @@ class _NewModel:
         self.traffic = ServerUsage()
 
     def ask(self, images: Sequence[str] = ()) -> pd.DataFrame:
-        """Run the attacks on the named images, or on all if empty, and return all records of the new model."""
+        """Attack the new model on some images, and return the model's results on all images attacked so far.
+
+        If `images` is empty, every image of the data is attacked.
+        """
         config = replace(self.config, images=tuple(images)) if images else self.config
         transport = config.transport(self.store.folder / ANSWERS)
         plan = make_plan(config, models=self.models, data=self.data, transport=transport)
@@ -290,11 +301,11 @@ class _NewModel:
         mine = frame[frame["cell"].isin(self.keys)].reset_index(drop=True)
         if mine.empty:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(self.problems.items())[:_NAMED])
-            raise Unavailable(f"no results of {self.config.models[0]} ({reasons})")
+            raise Unavailable(f"no attack on {self.config.models[0]} has results ({reasons})")
         return mine
 
     def place(self, seed: int, records: pd.DataFrame | None = None, fits: dict[bytes, Any] | None = None) -> Placement:
-        """Place the model by its records. If there are none yet, attack all images first."""
+        """Rank the new model by its results. If `records` is None, all images are attacked first."""
         records = self.ask() if records is None else records
         with as_invalid_input():
             (placed,) = place_results(self.baseline.frame, records, seed=seed, fits=fits)
@@ -328,7 +339,10 @@ class _NewModel:
 
 
 def _answers(baseline: pd.DataFrame, records: pd.DataFrame, matrix: Responses) -> np.ndarray:
-    """Return the new model's responses to the items of the baseline's matrix, shape (M,); NaN if missing."""
+    """Return the new model's response to each item of the baseline's response matrix, shape (M,).
+
+    NaN if the new model has no result for an item.
+    """
     aligned = align_results(baseline, records)
     try:
         (both,) = build_against(aligned.results)
@@ -339,13 +353,16 @@ def _answers(baseline: pd.DataFrame, records: pd.DataFrame, matrix: Responses) -
 
 
 def _names_of_images(frame: pd.DataFrame) -> Any:
-    """Return pairs for all images: the name in the response matrix, and the name in the data set."""
+    """Return two names for each image: the name in the response matrix, and the name in the data set."""
     pairs = frame[["data", "image"]].drop_duplicates()
     return zip(pairs["data"].astype(str) + " " + pairs["image"].astype(str), pairs["image"].astype(str), strict=True)
 
 
 def _usable(cells: Sequence[AttackRun], *, adaptive: bool) -> tuple[list[AttackRun], tuple[str, ...]]:
-    """Return the runs that can place a new model, and notes on the omitted ones."""
+    """Return the runs of attacks that were run on every model of the baseline, and notes on the omitted attacks.
+
+    With `adaptive`, attacks that compute one perturbation for all images are omitted, too.
+    """
     models = {cell.subject.model for cell in cells}
     met: dict[tuple[Any, ...], set[str]] = {}
     setting_of = shared_settings(cells)

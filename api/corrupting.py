@@ -1,4 +1,4 @@
-"""Measures the robustness of models to corruptions, stores the results in a folder, and builds tables from it."""
+"""Measures the robustness of models to corruptions. Results are stored in a folder, and tables are built from it."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -45,33 +45,36 @@ def corrupt_table(
     tell: Callable[[str], object] = lambda _: None,
     **loading: Any,
 ) -> Table:
-    """Measure models under common corruptions into a folder: errors by severity, CE, mCE, RmCE, FP and mFR.
+    """Measure the errors of models on corrupted images, store them in a folder, and return a table of metrics.
+
+    The metrics are the errors by severity, CE, mCE, RmCE, FP and mFR (Hendrycks and Dietterich 2019).
 
     Args:
-        models: a module, modules by name, or names as for `evaluate`, including "demo:*". If empty, nothing is
-            measured, and the tables are built from the results in `out`.
-        data: name of the clean images, which are corrupted here, or "imagenet-c:PATH" or "cifar-10-c:PATH" for images
-            that are already corrupted.
-        clean: clean images of an already corrupted data set, for RmCE.
-        corruption: "fog", ..., or "all"; None for the 15 of the benchmark.
-        severity: 1 to 5, or None for all.
-        sequence: perturbation sequences for FP and mFR: "translate", ..., or "all".
-        baseline: name of the model by which CE and FP are divided. It is measured, too. "alexnet" uses AlexNet's
-            published errors. "" stands for "alexnet" on ImageNet, and for no baseline on other data.
+        models: a module, modules by name, or names that `evaluate` accepts, including "demo:*". If empty, nothing is
+            measured, and the table is built from the results in `out`.
+        data: name of clean images, which davylamp corrupts. Or "imagenet-c:PATH" or "cifar-10-c:PATH" for images that
+            are already corrupted.
+        clean: name of the clean images that belong to already corrupted data. RmCE needs these images.
+        corruption: names of corruptions, such as "fog", or "all". None for the 15 corruptions of the benchmark.
+        severity: severities from 1 to 5. None for all five.
+        sequence: names of perturbation sequences, such as "translate", or "all". FP and mFR need sequences.
+        baseline: name of the model by whose errors CE and FP are divided. This model is measured, too. "alexnet" stands
+            for AlexNet's published errors. "" means "alexnet" on ImageNet, and no baseline on other data.
         limit: largest number of images.
         out: the results folder.
-        by: whether a table row is a model, a corruption or both.
+        by: whether each table row is about a model, a corruption, or a model with a corruption.
         bootstrap: number of bootstrap replicates, over images; 0 for no intervals.
         seed: random seed of corruptions and bootstrap.
         device: device of models that are loaded by name.
         progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function that is called
-            with the number of images and returns a context manager. The value of its `with` statement is a function
-            that is called with the number of further images done.
-        tell: called with each message on measurements and on models that failed.
+            with the number of images and returns a context manager. The value of the `with` statement is a function,
+            which is called with a name and the number of images done since the previous call.
+        tell: called with each message about measurements or failed models.
         **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Raises:
-        DavylampError: as for `measure_corruptions` and `build_corruptions`; Unavailable if no model could be measured.
+        Unavailable: if no model could be measured.
+        DavylampError: see `measure_corruptions` and `build_corruptions`.
     """
     check_loading(corrupt_table, loading)
     data = read_text(data, "the name of data as text")
@@ -109,7 +112,9 @@ def _plan(
     if not on_disk:
         named = tuple(find_corruption(name).name for name in named)
     if clean and not on_disk:
-        raise InvalidInput(f"`clean` is only for imagenet-c:PATH or cifar-10-c:PATH, but `data={data}` is clean")
+        raise InvalidInput(
+            f"`clean` needs corrupted data (imagenet-c:PATH or cifar-10-c:PATH), but `data={data}` is clean data"
+        )
     limit = None if limit is None else read_int(limit, "`limit` as a whole number >= 1", 1, 2**31 - 1)
     plan = CorruptionPlan(data, tuple(dict.fromkeys(named)), tuple(dict.fromkeys(levels)), chosen, clean, limit, seed)
     plan.check()
@@ -125,9 +130,9 @@ def _measure(
     progress: Progress,
     loading: dict[str, Any],
 ) -> None:
-    """Compute the predictions that the folder lacks.
+    """Predict the corrupted images for which the folder has no predictions yet, and store the predictions.
 
-    A model that cannot be loaded does not affect the others.
+    If a model cannot be loaded, the other models are still measured.
     """
     tell, failed = loading["tell"], dict[str, str]()
     with ExitStack() as stack:

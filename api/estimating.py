@@ -1,4 +1,4 @@
-"""Estimates what an evaluation would cost, before it runs: `davylamp.estimate`, and `--estimate` of the commands."""
+"""Estimates the time, memory and price of an evaluation before it runs, for `davylamp.estimate` and `--estimate`."""
 
 import math
 import tempfile
@@ -32,28 +32,33 @@ class _PlanReady(Exception):
 
 
 def estimate(verb: Callable[..., Any], *arguments: Any, **keywords: Any) -> VerbResult:
-    """Estimate time, memory and price of a call of `evaluate` or `robust_accuracy`, without running its attacks.
+    """Estimate the time, memory and price of a call of `evaluate` or `robust_accuracy`, without running its attacks.
 
-    The time is the duration of one pass, measured for each model, times the number of passes that each attack needs if
-    no image is fooled early. It includes neither the libraries' own computation nor the metrics. Models are loaded, and
-    a server is queried only to identify its model. Finished runs of the results folder cost nothing.
+    The duration of one pass is measured for each model. It is multiplied by the number of passes that the attacks need
+    if no image is fooled early. The computation of the attack libraries and the metrics is not included. Models are
+    loaded for the estimate. A model behind a server is queried only to identify it. Finished runs in the results folder
+    are not counted, because they are reused.
 
     Args:
-        verb: `davylamp.evaluate` or `davylamp.robust_accuracy`.
-        *arguments: positional arguments of that call.
-        **keywords: keyword arguments of that call.
+        verb: the function `davylamp.evaluate` or `davylamp.robust_accuracy`.
+        *arguments: positional arguments for `verb`.
+        **keywords: keyword arguments for `verb`.
 
     Returns:
-        One row per model, with the unfinished `runs`, `passes` (forward and backward, for all images), `seconds` (with
-        one worker), `memory` (peak bytes of a pass with gradients) and `price`. Its attribute `made` has the
-        `ModelCost`s.
+        One row per model. The attribute `made` of the result has the `ModelCost`s. The columns are:
+
+        - `runs`: number of unfinished runs
+        - `passes`: number of forward and backward passes, over all images
+        - `seconds`: time with one worker
+        - `memory`: peak memory of a pass with gradients, in bytes
+        - `price`: price of the queries
 
     Raises:
         InvalidInput: if `verb` is a different function.
-        DavylampError: as for the call itself.
+        DavylampError: see `verb`.
     """
     if verb not in _VERBS:
-        raise InvalidInput("expected davylamp.evaluate or davylamp.robust_accuracy as the verb, got a different one")
+        raise InvalidInput("expected davylamp.evaluate or davylamp.robust_accuracy, got a different function")
 
     def stop(planned: Any) -> AbstractContextManager[Any]:
         return _stop(planned if isinstance(planned, Plan) else planned.plan)

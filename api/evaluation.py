@@ -1,4 +1,4 @@
-"""Runs attacks on models into a results folder, and represents that folder."""
+"""Runs attacks on models, stores the results in a folder, and represents the folder as an `Evaluation`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -69,25 +69,26 @@ _THREAT = ("norm", "epsilon", "target", "parameters", "defaults")
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """A results folder, and information on the call that filled it.
+    """A results folder, together with a description of the call of `evaluate` that wrote to the folder.
 
-    Its methods and repr, and `davylamp.gate` and `assert_robust` of an evaluation, are about the models and images of
-    the call, with all results that the folder has for them. `Evaluation(folder)` is about the whole folder.
+    The methods, the repr, `davylamp.gate` and `assert_robust` use only the models and images of the call. For these
+    models and images, they use all results in the folder. An `Evaluation(folder)` without a call uses the whole folder.
 
     Attributes:
-        folder: the folder of the records.
-        summary: summary of the call; None if the folder was only opened, or the evaluation has not started.
-        notes: all notes, including `chosen`, `warnings`, `unsteady` and `hints`.
-        plan: the evaluated plan.
-        chosen: the defaults that were used, in a sentence.
-        warnings: warnings on attacks whose steps cannot reach their radius.
+        folder: the results folder.
+        summary: numbers of finished, reused and failed runs of the call. None before the evaluation has started, and
+            for a folder that was only opened.
+        notes: all notes for the reader, including `chosen`, `warnings`, `unsteady` and `hints`.
+        plan: the plan with the runs of the call. None for a folder that was only opened.
+        chosen: sentence that lists the defaults that were used.
+        warnings: warnings on attacks whose steps are too short to reach the radius.
         unsteady: messages on models that return different outputs for the same image.
-        radii: radius of each attack at saturation, with the reason.
-        hints: notes on how outputs were interpreted, and on models at chance accuracy.
-        detections: results of the detectors; None without detectors.
-        stopped: with `until`, the number of attacked images and the decision.
-        runs: sentence with the number of runs, and with the libraries of each attack that several libraries have. "" if
-            there is no such attack.
+        radii: for attacks at their saturation radius, sentences with the radius that was found.
+        hints: notes on how the models' outputs were interpreted, and on models whose accuracy is at chance level.
+        detections: results of the detectors. None without detectors.
+        stopped: with `until`, sentence with the number of attacked images and the decision. Otherwise "".
+        runs: if several libraries have one of the attacks, sentence with the number of runs and the libraries.
+            Otherwise "".
     """
 
     folder: Path
@@ -108,12 +109,15 @@ class Evaluation:
 
     @property
     def evaluated(self) -> frozenset[str]:
-        """Keys of the models on their images that the call evaluated; empty if the folder was only opened."""
+        """Keys of the evaluated models, each together with its images. Empty if the folder was only opened."""
         return frozenset(() if self.plan is None else (subject.key for subject, _ in self.plan.subjects))
 
     @property
     def source(self) -> Any:
-        """Path of the results, for functions that read a folder: restricted to `evaluated`, if that is not empty."""
+        """Argument for functions that read a results folder.
+
+        If `evaluated` is not empty, the functions read only the results of these models. Otherwise they read all.
+        """
         return EvaluatedFolder(self.folder, self.evaluated) if self.evaluated else self.folder
 
     @property
@@ -124,29 +128,29 @@ class Evaluation:
 
     @property
     def attempted(self) -> int:
-        """Number of runs and of models and attacks that were omitted before they could run."""
+        """Number of runs, plus the number of models and attacks that were omitted before any run."""
         if self.summary is None or self.plan is None:
             return 0
         return self.summary.cells + len(self.plan.failed)
 
     def table(self, by: By = "attacks", **options: Any) -> Table:
-        """Build a table of metrics with intervals, see `davylamp.engine.build_table`."""
+        """Build a table of metrics with intervals from the results, see `davylamp.engine.build_table`."""
         return build_table(self.source, by=by, **options)
 
     def to_frame(self, *, heavy: bool = False) -> pd.DataFrame:
-        """Return one row per image and run, see `davylamp.engine.load`."""
+        """Return the results as a frame with one row per image and run, see `davylamp.engine.load`."""
         return load(self.source, heavy=heavy)
 
     def rank(
         self, subjects: Literal["models", "attacks", "implementations", "defences"] = "models", **options: Any
     ) -> Ranking:
-        """Rank the results, see `davylamp.rank`."""
+        """Rank the models, attacks, implementations or defences in the folder, see `davylamp.rank`."""
         from .rankings import rank
 
         return rank(self.source, subjects, **options)
 
     def report(self, path: str | Path = "report.html") -> Path:
-        """Write the report, see `davylamp.report`, and return its path."""
+        """Write the HTML report of the folder to a file, and return the file's path. See `davylamp.report`."""
         from ..report.page.build import build_report, write_file
 
         write_file(build_report(self.source), Path(path))
@@ -184,7 +188,7 @@ class Evaluation:
 
 
 class _Settled(NamedTuple):
-    """Config of an evaluation, names of the settings that the user gave, and notes on attack parameters."""
+    """Result of `_settle`: the config, names of the settings that the user gave, and notes on attack parameters."""
 
     config: Config
     given: set[str]
@@ -200,10 +204,10 @@ def configure(
     defences: Iterable[str] = (),
     **settings: Any,
 ) -> Config:
-    """Return the config that `evaluate` builds from the same arguments.
+    """Build the `Config` that `evaluate` would use for the same arguments, without running anything.
 
     Raises:
-        DavylampError: as for `evaluate`.
+        DavylampError: if an argument is wrong, see `evaluate`.
     """
     settings |= {} if models is None else {"models": name_models(models)}
     settled = _settle(config, attacks, defences, settings)
@@ -242,52 +246,57 @@ def evaluate(
     progress: Callable[[Evaluation], AbstractContextManager[Any]] | bool = True,
     **settings: Any,
 ) -> Evaluation:
-    """Run attacks on models into a folder, from which an interrupted run resumes.
+    """Run attacks on models, and store the results in a folder.
+
+    After an interruption, a second call with the same arguments continues from the finished results in the folder.
 
     Args:
-        models: a module, modules by name, or names that `load_model` knows; modules are not changed. None for the
+        models: a module, modules by name, or names that `load_model` accepts. Modules are not changed. None for the
             models in the config.
-        inputs: images in [0, 1], shape (N, C, H, W); None with `data="imagefolder:PATH"` or a different name in the
-            settings.
+        inputs: images in [0, 1], shape (N, C, H, W). None to load images by name, with a setting such as
+            `data="imagefolder:PATH"`.
         labels: ground truth, shape (N,).
-        config: a `Config` or a TOML file; keywords override its settings.
-        attacks: one or several of "pgd", "foolbox:pgd", "best(foolbox:pgd)", "best", "my_attack.py:MyAttack", attack
-            objects, and `AttackChoice`s. None for the attacks in the config, or "pgd" without a config.
+        config: a `Config` or a TOML file. Keywords of this call override its settings.
+        attacks: one attack or several: names such as "pgd", "foolbox:pgd", "best(foolbox:pgd)", "best" and
+            "my_attack.py:MyAttack", attack objects, and `AttackChoice`s. None for the attacks in the config, or for
+            "pgd" without a config.
         out: the results folder.
-        norm: norm of the attacks other than `AttackChoice`s, as for `run_attack`.
-        epsilon: radius, as for `run_attack`, or several radii. Each attack is run at every radius.
-        target: as for `run_attack`.
-        parameters: parameters of the attacks, by their canonical names: {"steps": 5}. They can also be given as
-            keywords: `steps=5`. Each attack gets those that it accepts.
-        defaults: whether parameters that are not given have each library's default, instead of the same values in all
-            libraries.
+        norm: norm of the attacks, see `run_attack`. An `AttackChoice` has a norm of its own.
+        epsilon: radius, see `run_attack`, or several radii. Each attack is run at every radius.
+        target: target rule or target class, see `run_attack`.
+        parameters: parameters of the attacks by their canonical names, such as {"steps": 5}. Parameters can also be
+            given as keywords, such as `steps=5`. Each attack gets only the parameters that it accepts.
+        defaults: which values parameters have that are not given. If True, each library's own defaults. If False, the
+            same values in all libraries.
         defences: defences, such as "jpeg:quality=50". Each model is evaluated without a defence and with each defence.
-        names: names of the images, length N.
-        executor: "local" or "ray".
-        workers: processes on this machine. With `device="cuda:all"`, at least one for each GPU.
-        address: address of a Ray cluster; None to start one on this machine.
-        part: "3/64": only this part of the work, for a job of a job array; "" for all.
-        until: draw the images in random order, and stop once a question on worst-case robust accuracy over all of them
-            is decided: "RA >= 0.6", "width <= 0.05" (of its interval), "A > B" for two models, each with or without
-            "@ linf 8/255", "ranked" for the order of all models, or "RA_union >= 0.5" for all threat models together.
-            The intervals hold at every number of images.
-        surrogate: model on which the examples are made: a module, a name, or several (their logits are averaged). The
-            examples are then tested on each of `models`, which the attack does not query.
-        detectors: files of trained detectors. They are measured on the adversarial examples, which are then stored.
+        names: names of the images, length N. None for the indices 0 to N - 1.
+        executor: "local" to run in processes on this machine, or "ray" to run on a Ray cluster.
+        workers: number of processes on this machine. With `device="cuda:all"`, at least one for each GPU.
+        address: address of a Ray cluster. None to start a cluster on this machine.
+        part: part of the work that this call does, for a job of a job array. "3/64" is the third of 64 parts. "" for
+            all work.
+        until: question about the worst-case robust accuracy (RA) over all images. Images are attacked in random order,
+            and the evaluation stops when the question is decided. Examples are "RA >= 0.6", "width <= 0.05" (of the
+            interval of RA) and "A > B" for two models, each optionally followed by "@ linf 8/255". "ranked" asks for
+            the order of all models, and "RA_union >= 0.5" is about all threat models together. The intervals remain
+            valid although the number of images is not fixed in advance. None to attack all images.
+        surrogate: model on which the examples are made: a module, a name, or several of these, whose logits are
+            averaged. The examples are then tested on each of `models`, which the attack does not query. None to attack
+            each of `models` itself.
+        detectors: files of trained detectors. Each detector is measured on the adversarial examples, which are stored.
         retry_failed: whether to repeat failed runs.
         trust_unknown: whether to reuse results of code whose identity cannot be fully determined.
-        version: version of the judged models, which is part of their identity. Change it after changes that davylamp
-            cannot detect, such as in files that code reads after its first pass. Results of a different version are
-            never reused.
+        version: a version label for the models. Results of a different version are never reused. Change the label
+            after a change that davylamp cannot detect, such as a change of a file that the model reads during a pass.
         progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function that is called
-            with the evaluation and returns a context manager. The value of its `with` statement is a function that is
-            called with the name of a run and the number of further images done.
+            with the evaluation and returns a context manager. The value of the `with` statement is a function, which is
+            called with the name of a run and the number of images done since the previous call.
         **settings: settings of `davylamp.Config`: limit, fit_data (a name, or images and labels), fit_limit, seeds,
             libraries, transfer, keep_images, max_queries, eight_bit, measures (groups of metrics, and
-            "my_metrics.py:f") ...; `preset` starts from a paper's settings.
+            "my_metrics.py:f") ... Also `preset`, the name of a paper whose settings are used unless they are given.
 
     Raises:
-        DavylampError: as `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
+        DavylampError: see `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
     """
     workers, detectors = read_int(workers, "workers from 0", 0, _MOST), list(detectors)
     chosen_part = _read_part(part, executor, detectors, until)
@@ -367,7 +376,11 @@ def evaluate(
 
 
 def _read_part(part: str, executor: str, detectors: Sequence[Any], until: str | None) -> Part | None:
-    """Parse a part; None for all. Raises InvalidInput if it cannot be combined with other arguments."""
+    """Parse the argument `part`, such as "3/64". Returns None for "", which stands for all work.
+
+    Raises:
+        InvalidInput: if `part` cannot be combined with one of the other arguments.
+    """
     if not read_text(part, 'a part as text, such as "3/64"'):
         return None
     excluded = {
@@ -390,7 +403,10 @@ def _run(
     progress: Callable[[Evaluation], AbstractContextManager[Any]],
     how: Mapping[str, Any],
 ) -> Evaluation:
-    """Run the plan of an evaluation or, with a question, blocks of its images until that is decided."""
+    """Run the plan of an evaluation, and return the evaluation with the summary of the runs.
+
+    If `question` is given, the images are attacked in blocks until the question is decided.
+    """
 
     def run(plan: Plan, record: SequenceRecord | None = None) -> EvaluationSummary:
         shown = replace(begun, plan=plan)
@@ -414,7 +430,7 @@ def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
 
 
 def _of_version(config: Config, version: str) -> Config:
-    """Add a version to the model names of a config. If `version` is "", return the config unchanged."""
+    """Return the config with the version label in each model name. If `version` is "", the config is unchanged."""
     expanded = expand_models(config) if version else config
     return replace(expanded, models=tuple(add_parts(name, version=version) for name in expanded.models))
 
@@ -422,7 +438,7 @@ def _of_version(config: Config, version: str) -> Config:
 def _settle(
     config: Config | str | Path | None, attacks: Any, defences: Iterable[str], settings: Mapping[str, Any]
 ) -> _Settled:
-    """Build the config from the arguments of `evaluate`, which override those of a file or a preset."""
+    """Build the config from the arguments of `evaluate`. Arguments override the settings of a file or a preset."""
     rest = {name: value for name, value in settings.items() if name not in _THREAT}
     rest, parameters = split_settings(rest, read_mapping(settings.get("parameters"), "parameters by name"))
     base, stated = base_config(config, rest.pop("preset", None))
@@ -453,7 +469,7 @@ def _settle(
 def _list_choices(
     attacks: Any, threat: dict[str, Any], parameters: Mapping[str, Any], where: dict[str, Any]
 ) -> tuple[tuple[AttackChoice, ...], list[str]]:
-    """Return an `AttackChoice` per attack and radius, and notes. An attack gets only the parameters that it accepts."""
+    """Return an `AttackChoice` for each attack and radius, and notes on parameters that not every attack accepts."""
     alone = isinstance(attacks, AttackChoice) or callable(attacks)
     several = [attacks] if alone else read_list(attacks, "attacks as names, functions or AttackChoices")
     radii, rest = threat["epsilon"], {name: threat[name] for name in ("norm", "target", "defaults")}
@@ -478,7 +494,10 @@ def _list_choices(
 
 
 def _plan_notes(plan: Plan, given: Mapping[str, Any] | None) -> list[str]:
-    """Return notes on the preset and the models: precision, isolation, gradients of defences, random models."""
+    """Return notes on the preset and on the models.
+
+    Notes on a model are about its precision, its separate process, the gradients of its defences, and its randomness.
+    """
     config, lent = plan.config, given or {}
     notes = [(name, model.precision_note) for name, model in lent.items()]
     notes += [(name, describe_gradients(name)) for name in config.models]
@@ -500,7 +519,7 @@ def _plan_notes(plan: Plan, given: Mapping[str, Any] | None) -> list[str]:
 def _detect(
     detectors: Sequence[Any], begun: Evaluation, models: Any, images: Any, transport: Any
 ) -> DetectionSummary | None:
-    """Measure the detectors on the examples of an evaluation; None without detectors."""
+    """Measure the detectors on the adversarial examples of an evaluation. Returns None if there are no detectors."""
     if not detectors or begun.plan is None:
         return None
     config = begun.plan.config
@@ -512,17 +531,17 @@ def _detect(
 
 
 def show_evaluation(evaluation: Evaluation) -> AbstractContextManager[Any]:
-    """Show the progress of an evaluation."""
+    """Return the context manager that shows a progress bar for the runs of an evaluation."""
     return show_plan(evaluation.plan, evaluation.runs)
 
 
 def folder_of(results: str | Path | Evaluation) -> Any:
-    """Return the path of results that are given as a path or an evaluation, see `Evaluation.source`."""
+    """Return the results folder that is given as a path or as an `Evaluation`, see `Evaluation.source`."""
     return results.source if isinstance(results, Evaluation) else read_path(results, "a results folder")
 
 
 def _folder(out: Any) -> Path:
-    """Convert to the path of the results folder. Raises InvalidInput if it is a file."""
+    """Convert the argument `out` to a path. Raises InvalidInput if the path is a file."""
     path = read_path(out, "out as a folder")
     if expand_path(path).is_file():
         raise InvalidInput(f"expected a folder for `out`, got the file {path}")

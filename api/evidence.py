@@ -21,25 +21,30 @@ from .verb_result import VerbResult
 
 
 def evidence(folder: str | Path | Evaluation, *, model: str = "") -> VerbResult:
-    """Map the measurements of one model in a results folder to the topics of standards, taxonomies and laws.
+    """List the topics of standards, taxonomies and laws, with the measurements of one model that belong to each topic.
 
     The documents are ISO/IEC TR 24029-1 and 24029-2, NIST AI 100-2 (evasion), MITRE ATLAS, Article 15 of the AI Act and
-    FDA's draft guidance of January 2025. The result says what was measured and what was not. It does not say whether a
-    system conforms.
+    FDA's draft guidance of January 2025. The result lists measurements, present and missing. It does not state that a
+    system conforms to a document.
 
     Args:
-        folder: made by `evaluate`, or its result.
-        model: the model; "" if the folder has one model only.
+        folder: results folder made by `evaluate`, or the return value of `evaluate`.
+        model: name of the model. "" for the only model of the folder.
 
     Returns:
-        One row per topic, with `document`, `place` (the section of the document), `topic` and `state` ("measured",
-        "partly measured", "not measured" or "outside davylamp"). `evidence` has the values, 95 % intervals and numbers
-        of images, and `next` the commands for missing measurements.
+        One row per topic. The columns are:
+
+        - `document`: the standard, taxonomy or law
+        - `place`: section of the document
+        - `topic`: the topic
+        - `state`: "measured", "partly measured", "not measured" or "outside davylamp"
+        - `evidence`: values with 95 % intervals and numbers of images
+        - `next`: commands for missing measurements
 
     Raises:
-        InvalidInput: if the folder has several models and none is chosen.
+        InvalidInput: if the folder has several models and `model` is "".
         UnknownName: if the model is not in the folder.
-        Unavailable: if there is no such folder, or no run in it.
+        Unavailable: if the folder does not exist or has no run.
     """
     place, name = folder_of(folder), read_text(model, "`model` as text")
     outcomes = read_outcomes(place, ("CA", "RA", "OTR"))
@@ -99,7 +104,10 @@ def _accuracy(outcomes: Results, _: str) -> str:
 
 
 def _under_attack(outcomes: Results, _: str, *kinds: Knowledge) -> str:
-    """Return RA under attacks with this knowledge that have a radius. Minimum-norm attacks are omitted."""
+    """Describe the robust accuracy (RA) under attacks with one of the given kinds of attacker knowledge.
+
+    Only attacks with a radius are included. Minimum-norm attacks are omitted.
+    """
     texts: list[str] = []
     for kind in kinds:
         with suppress(Unsupported):

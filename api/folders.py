@@ -1,4 +1,4 @@
-"""Functions on a results folder: curves, failure indicators, detectors, export and import."""
+"""Functions that read an existing results folder: curves, failure indicators, detectors, export and import."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,21 +62,25 @@ def curves(
     seed: int = 0,
     out: str | Path | None = None,
 ) -> Curves | DistanceCurves:
-    """Compute accuracy against a budget, with half distortion and optimality, or distance against queries.
+    """Compute robust accuracy as a function of the radius or of the number of queries.
+
+    The result also has the half distortion and the optimality of each attack. With x_axis="passes", the median distance
+    of adversarial examples is computed instead, as a function of the number of queries.
 
     Args:
         folder: results folder made by `evaluate`.
-        x_axis: x axis of the curves: "epsilon" or "queries". "passes" gives the median distance by number of queries.
-        norm: norm of the curves; None for all norms.
-        model: names of models; empty for all.
-        budget: radii or numbers of queries at which the table has values: numbers, or fractions such as "4/255". None
-            for round numbers.
-        bootstrap: replicates, over images; 0 for no intervals.
+        x_axis: quantity on the x axis. "epsilon" is the radius, and "queries" the number of queries. "grey-levels" is
+            the radius in grey levels: linf times 255, or in l2 the root mean square change times 255. "passes" selects
+            curves of the median distance by number of queries.
+        norm: norm of the curves. None for all norms.
+        model: names of models. Empty for all models.
+        budget: x values at which the table has entries: numbers, or fractions such as "4/255". None for round numbers.
+        bootstrap: number of bootstrap replicates, over images. 0 for no intervals.
         seed: random seed of the bootstrap.
-        out: file for a plot of the curves: .svg, .png or .pdf.
+        out: file into which a plot of the curves is written: .svg, .png or .pdf. None for no plot.
 
     Raises:
-        DavylampError: as `build_curves` and `build_distance_curves`.
+        DavylampError: see `build_curves` and `build_distance_curves`.
     """
     models, budgets = read_names(model, "model"), read_numbers(budget, "budget")
     norm, seed = read_text(norm, "`norm` as text") or None, read_seed(seed)
@@ -111,33 +115,38 @@ def check(
     progress: Progress | bool = True,
     **loading: Any,
 ) -> VerbResult:
-    """Compute failure indicators of a results folder: masked gradients, weak or broken attacks, wrong models.
+    """Compute failure indicators, which show that the numbers in a results folder may be wrong.
+
+    The causes can be masked gradients, weak or broken attacks, or models that were loaded wrongly.
 
     Args:
         folder: results folder made by `evaluate`.
-        probe: whether to also run each attack again on a few images, for indicators that stored results cannot decide.
-        model: names of models, empty for all. With `probe` also modules by name, which are then not loaded.
-        data: for `probe`, images and labels in place of loading them by name.
-        limit: number of images of each run, for `probe`.
-        device: device of models that are loaded by name, for `probe`.
-        version: version with which modules were evaluated.
-        progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function, as for
-            `corrupt_table`, for models instead of images.
+        probe: whether to run each attack again on a few images. Some indicators cannot be computed from stored results
+            and need this.
+        model: names of models. Empty for all models. With `probe`, modules by name are also accepted.
+        data: with `probe`, images and labels. None to load the data by name.
+        limit: with `probe`, number of images on which each attack is run again.
+        device: with `probe`, device of models that are loaded by name.
+        version: version label with which the modules in `model` were evaluated.
+        progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function as for
+            `corrupt_table`. It is called with the number of models instead of images.
         **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Returns:
-        One row per indicator. Its attribute `made` has the indicator results and the repeated runs. `notes` name the
-        runs that could not be repeated.
+        One row per indicator. The attribute `made` of the result has the indicator results and the repeated runs. The
+        `notes` name the runs that could not be repeated.
 
     Raises:
-        DavylampError: as for `check_folder` and `probe_folder`.
+        DavylampError: see `check_folder` and `probe_folder`.
     """
     check_loading(check, loading)
     only, limit = read_names(model, "model"), read_limit(limit) or 8
     if data is not None and not probe:
-        raise InvalidInput("`data` needs `probe`: without it, only records are read, no images")
+        raise InvalidInput("`data` needs `probe`: without `probe`, only stored results are read, and no images")
     if version and not (probe and isinstance(model, Mapping)):
-        raise InvalidInput("`version` needs `probe` and `model` as modules by name: a name contains its version")
+        raise InvalidInput(
+            "`version` needs `probe` and `model` as modules by name: the name of a loaded model contains its version"
+        )
     outcomes = read_outcomes(folder, ["OTR"])
     notes: list[str] = []
     probed = None
@@ -185,28 +194,29 @@ def measure(
     progress: Progress | bool = True,
     **loading: Any,
 ) -> VerbResult:
-    """Compute metrics of finished runs later, from the images and examples that a results folder keeps.
+    """Compute further metrics for the finished runs of a results folder, and add the values to the folder.
 
-    The records then have the columns that an evaluation with these metrics stores.
+    The folder then has the same columns as if the evaluation had computed these metrics.
 
     Args:
-        folder: results folder made by `evaluate`, for most metrics with `keep_images=True`.
+        folder: results folder made by `evaluate`. Most metrics need stored adversarial examples (`keep_images=True`).
         metric: metrics or groups of metrics: "ALMS", "attention", "coverage:sections=100", "my_metrics.py:f", "all".
-        model: names of models, empty for all; or modules by name, in place of loading them.
-        data: images and labels in place of loading them by name.
-        neuron_profile: name of the data that define the ranges of the neurons, for "coverage".
-        hierarchy: file with the hierarchy of classes, for semantic confusion.
+        model: names of models, or modules by name. Empty for all models, which are then loaded by name.
+        data: images and labels. None to load the data by name.
+        neuron_profile: for "coverage", name of the data that define the ranges of the neurons' outputs.
+        hierarchy: for semantic confusion, file with the hierarchy of classes.
         device: device of models that are loaded by name.
-        version: version with which modules were evaluated.
-        progress: as for `check`.
+        version: version label with which the modules in `model` were evaluated.
+        progress: see `check`.
         **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Returns:
-        One row per run, with "measured", "kept" or "refused" and the reason.
+        One row per run. The column `state` is "measured", "kept" for a run that had the metrics before, or "refused".
+        The column `reason` says why a run was refused.
 
     Raises:
-        InvalidInput: if no run has the metrics afterwards.
-        DavylampError: as for `davylamp.engine.run.measure_folder.measure_folder`.
+        InvalidInput: if all runs were refused.
+        DavylampError: see `davylamp.engine.run.measure_folder.measure_folder`.
     """
     check_loading(measure, loading)
     names = read_several(metric, "at least one metric by name", str)
@@ -239,7 +249,7 @@ def measure(
 
 
 def _labelled(data: Any) -> Any:
-    """Return images and labels as `Data`, or None. Raises InvalidInput for a name."""
+    """Convert a pair of images and labels to `Data`. None is returned unchanged. Raises InvalidInput for a name."""
     images = None if data is None else coerce_labelled(data)
     if isinstance(images, str):
         raise InvalidInput(f"expected `data` as images and labels, got the name {images!r}")
@@ -248,7 +258,9 @@ def _labelled(data: Any) -> Any:
 
 def _check_version(version: str, model: Any) -> None:
     if version and not (model and isinstance(model, Mapping)):
-        raise InvalidInput("`version` needs `model` as modules by name: a name contains its version")
+        raise InvalidInput(
+            "`version` needs `model` as modules by name: the name of a loaded model contains its version"
+        )
 
 
 @takes_old_names(Config)
@@ -263,23 +275,23 @@ def detect(
     version: str = "",
     **loading: Any,
 ) -> VerbResult:
-    """Measure trained detectors on the stored examples of a results folder.
+    """Measure how well trained detectors find the adversarial examples that a results folder stores.
 
     Args:
         folder: results folder made by `evaluate` with `keep_images=True`.
-        detector: detector files made by `train`.
-        false_positive_rates: false-positive rates in [0, 1), or None for 0.01 and 0.05.
-        model: the evaluated modules by name, in place of loading them by name.
-        data: images and labels in place of loading them by name.
+        detector: one or several detector files, made by `fit`.
+        false_positive_rates: false-positive rates in [0, 1) at which detection is measured. None for 0.01 and 0.05.
+        model: the evaluated modules by name. None to load the models by name.
+        data: images and labels. None to load the data by name.
         device: device of models that are loaded by name.
-        version: version with which modules were evaluated.
+        version: version label with which the modules in `model` were evaluated.
         **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Returns:
-        One row per detector, run and rate. Its attribute `made` has the `Detection`s.
+        One row per detector, run and false-positive rate. The attribute `made` of the result has the `Detection`s.
 
     Raises:
-        DavylampError: as for `davylamp.engine.detection.detect.detect_folder`.
+        DavylampError: see `davylamp.engine.detection.detect.detect_folder`.
     """
     check_loading(detect, loading)
     files = [detector] if isinstance(detector, Path) else read_several(detector, "detectors as files", (str, Path))
@@ -318,36 +330,39 @@ def export(
     model: str | None = None,
     key: str | Path | None = None,
 ) -> VerbResult:
-    """Pack a results folder into one shareable ZIP file, write a verdict, or write it in AttackBench's format.
+    """Write a results folder to a file that others can read: a bundle, a verdict, or files for AttackBench.
 
-    The ZIP file, a bundle, contains the records, flat tables, a data card, a licence and checksums. A verdict is one
-    ZIP file with the examples that fooled one model, which `verify` judges again.
+    A bundle is a ZIP file of the whole folder, with tables, a data card, a licence and checksums. A verdict is a ZIP
+    file with the adversarial examples that fooled one model. `verify` checks a verdict on the model.
 
     Args:
         folder: results folder made by `evaluate`.
-        out: the ZIP file; for "attackbench" a folder for its files.
+        out: the ZIP file to write. For "attackbench", a folder for the files.
         form: output format.
         licence: for a bundle, an SPDX identifier such as "CC-BY-4.0".
         creator: for a bundle, the author of the results.
-        name: for a bundle, the title of the data set; "" for a title made from the names of models and data.
-        description: for a bundle, a sentence; "" for a summary.
-        images: for a bundle, whether to include stored adversarial images.
-        data: for "attackbench" and "verdict", images and labels or a name, in place of the evaluated images.
-        model: for "verdict", the name of the model, if the folder has several.
-        key: for "verdict", a file with an Ed25519 private key (PEM) that signs it; None to leave it unsigned.
+        name: for a bundle, its title. "" for a title made from the names of models and data.
+        description: for a bundle, a sentence that describes it. "" for a summary of its content.
+        images: for a bundle, whether to include the stored adversarial images.
+        data: for "attackbench" and "verdict", the evaluated images: images and labels, or a name. None to load the
+            data by the name that the folder has.
+        model: for "verdict", name of the model. "" for the only model of the folder.
+        key: for "verdict", a PEM file with an Ed25519 private key, with which the verdict is signed. None for a verdict
+            without a signature.
 
     Returns:
-        One row per kind of record, per claim, or per file. Its attribute `made` is the written object.
+        For a bundle, one row per kind of record; for a verdict, one row per claim; for AttackBench, one row per file.
+        The attribute `made` of the result is the written object.
 
     Raises:
-        DavylampError: as for `write_bundle`, `write_verdict_file` and `export_attackbench`.
+        DavylampError: see `write_bundle`, `write_verdict_file` and `export_attackbench`.
     """
     terms = SharingTerms(licence, creator, name, description)
     if form != "verdict" and (model is not None or key is not None):
         raise InvalidInput("`model` and `key` need form='verdict'")
     if form == "bundle":
         if data is not None:
-            raise InvalidInput("`data` needs form='attackbench': a bundle has no images of the data set")
+            raise InvalidInput("`data` needs form='attackbench' or 'verdict': a bundle has no images of the data set")
         bundled = write_bundle(folder, out, terms=terms, images=images)
         unstated = () if licence else ("no licence is given, and the bundle says so; give one: `licence=CC-BY-4.0`",)
         size = format_bytes(bundled.path.stat().st_size)
@@ -359,7 +374,7 @@ def export(
     if wrong := [f"`{field}`" for field, value in vars(terms).items() if value]:
         raise InvalidInput(f"form='{form}' cannot be combined with {', '.join(wrong)}")
     if not images:
-        raise InvalidInput(f"form='{form}' cannot be combined with `images`, which is for bundles")
+        raise InvalidInput(f"form='{form}' cannot be combined with `images`, which needs form='bundle'")
     if form == "verdict":
         secret = None if key is None else read_private_key(key)
         return _written(
@@ -393,22 +408,24 @@ def import_results(
     model: str | None = None,
     data: Any = None,
 ) -> VerbResult:
-    """Unpack a bundle into a new folder, or add results of other programs to a results folder.
+    """Unpack a bundle into a new folder, or add results of AttackBench or RobustBench to a results folder.
 
-    Imported results are not judged again.
+    Imported results are stored as they are. The adversarial examples are not checked on a model.
 
     Args:
-        what: the bundle, or the other program's file or folder of files.
-        out: a new folder for a bundle, otherwise an existing results folder.
+        what: the bundle, or a file or folder written by AttackBench or RobustBench.
+        out: for a bundle, a new folder. Otherwise an existing results folder.
         form: input format.
-        model: for "attackbench", the name of the model in the folder; None to match it by its predictions.
-        data: for "attackbench", images and labels or a name, in place of the evaluated images.
+        model: for "attackbench", name of the model in the folder. None to find the model by its predictions.
+        data: for "attackbench", the evaluated images: images and labels, or a name. None to load the data by the name
+            that the folder has.
 
     Returns:
-        One row per kind of record, run or leaderboard. Its attribute `made` is the imported object.
+        For a bundle, one row per kind of record; for AttackBench, one row per run; for RobustBench, one row per
+        leaderboard. The attribute `made` of the result is the imported object.
 
     Raises:
-        DavylampError: as for `unpack_bundle`, `import_attackbench` and `import_robustbench`.
+        DavylampError: see `unpack_bundle`, `import_attackbench` and `import_robustbench`.
     """
     if form != "attackbench" and (model is not None or data is not None):
         raise InvalidInput(f"`model` and `data` need form='attackbench', got form='{form}'")

@@ -49,34 +49,37 @@ def gate(
     model: str | Iterable[str] | None = None,
     strict: bool = False,
 ) -> VerbResult:
-    """Decide requirements on every model of a results folder by their 95 % intervals.
+    """Decide for every model of a results folder whether it meets requirements such as "RA >= 0.5".
 
-    A requirement passes if every value of the metric's interval meets it, and fails if no value does. Otherwise there
-    are too few images, or too many invalid results. If one model name has several versions, the version that was
-    evaluated last is judged, here and in `against`. A failed or unfinished run prevents a pass, because it could lower
-    the robust accuracy. If the true rate does not meet a requirement, the gate passes with a probability of at most 2.5
-    %. With few images this probability is higher for metrics that have bootstrap intervals.
+    A requirement passes if the whole 95 % interval of the metric meets it. It fails if no value of the interval meets
+    it. Otherwise the requirement is undecided: there are too few images, or too many invalid results. A failed or
+    unfinished run prevents a pass, because its result could lower the robust accuracy. If a model was evaluated in
+    several versions, only the version that was evaluated last is judged. This also holds for the models of `against`.
+
+    If the true value does not meet a requirement, the requirement passes with a probability of at most 2.5 %. For
+    metrics with bootstrap intervals, this probability is higher if there are few images.
 
     Args:
-        folder: made by `evaluate`, or its result.
-        require: one or several of "METRIC >= NUMBER [@ NORM RADIUS]", with >=, >, <= or <: "RA >= 0.5 @ linf 8/255".
-            Without "@", a requirement applies to every norm and radius in the folder. RA_union is one number for all
-            norms and radii.
-        against: results folder of a baseline, with the same images and attacks. RA and CA, if required, must not be
-            lower than in this folder by more than `margin`, by the interval of the paired difference. A model is
-            compared with the baseline's model of the same name, or with its only model.
+        folder: results folder made by `evaluate`, or the return value of `evaluate`.
+        require: one requirement or several, of the form "METRIC >= NUMBER [@ NORM RADIUS]", with >=, >, <= or <. An
+            example is "RA >= 0.5 @ linf 8/255". Without "@", a requirement applies to every norm and radius in the
+            folder. The metric RA_union is one number for all norms and radii.
+        against: results folder of a baseline, with the same images and attacks. If RA or CA is required, the loss of RA
+            or CA compared with the baseline must also be at most `margin`. The loss is judged by the interval of the
+            paired difference. Each model is compared with the baseline's model of the same name. If the baseline has a
+            single model, every model is compared with this model. None for no comparison.
         margin: largest accepted loss compared with the baseline, from 0 to 1.
-        model: names of the models to check, "NAME [HASH]" for one version; empty for all.
-        strict: whether to fail also if a failure indicator of `check` fails.
+        model: names of the models to check. "NAME [HASH]" selects one version. Empty for all models.
+        strict: whether the gate also fails if a failure indicator of `check` fails.
 
     Returns:
-        One row per requirement, model and threat model, the worst first. Its attribute `made` has the `Decision`s, and
-        `document["code"]` is the command's exit code.
+        One row per requirement, model and threat model, the worst first. The attribute `made` of the result has the
+        `Decision`s. `document["code"]` is the exit code of `davylamp gate`.
 
     Raises:
-        InvalidInput: if a requirement has a wrong form, or the folder has no result for it.
-        UnknownName: if there is no such metric or model.
-        Unsupported: if a metric is not available in this folder, or has no paired outcomes for a baseline.
+        InvalidInput: if a requirement has a wrong form, or the folder has no result for the requirement.
+        UnknownName: if a metric or a model does not exist.
+        Unsupported: if a metric is not available in this folder, or cannot be compared with a baseline.
         Unavailable: if a folder does not exist, or has no run.
     """
     texts = read_several(require, "`require` as one requirement or several", str)
@@ -135,7 +138,7 @@ def gate(
 
 
 def _attacks_behind(rows: Sequence["_GateRow"]) -> list[str]:
-    """Return a note for each set of attacks that a worst case is over, with the kinds of attacks that it lacks."""
+    """Return notes that list the attacks in each worst case, and the kinds of attacks that a worst case lacks."""
     models: dict[tuple[tuple[str, ...], int], dict[str, None]] = {}
     lacks: dict[tuple[str, ...], str] = {}
     for row in rows:
@@ -159,9 +162,9 @@ def _attacks_behind(rows: Sequence["_GateRow"]) -> list[str]:
 
 
 class _GateRow:
-    """A row of the table by models: its group, its estimates by symbol, and the number of its attacks.
+    """One row to judge: a model under one threat model, with the results and the estimates of metrics by symbol.
 
-    If the row is about several threat models together, `union` describes them.
+    If the row combines several threat models, `union` describes these threat models. Otherwise `union` is "".
     """
 
     def __init__(self, group: TableGroup, metrics: dict[str, Estimate], union: str = ""):
@@ -169,7 +172,7 @@ class _GateRow:
 
     @property
     def threat(self) -> str:
-        """Norm and radius, and the setting that distinguishes the row."""
+        """Norm and radius of the row, and the setting in which the row differs from other rows of the same model."""
         setting = f", {self.labels['setting']}" if self.labels["setting"] else ""
         return (self.union or format_threat_labels(self.labels)) + setting
 
@@ -186,10 +189,10 @@ def _rows(outcomes: Results, symbols: Sequence[str]) -> list[_GateRow]:
 
 
 def _rows_about(requirement: Requirement, rows: Sequence[_GateRow], place: Path) -> list[_GateRow]:
-    """Return the rows to which a requirement applies. Every model must have at least one.
+    """Return the rows to which a requirement applies.
 
     Raises:
-        InvalidInput: if a model has no such row, or the metric is undefined for one.
+        InvalidInput: if a model has no such row, or the metric is undefined in such a row.
     """
     symbol, record, at = requirement.symbol, facts_of(requirement.symbol), requirement.threat_model
     if is_union(symbol):
@@ -260,7 +263,10 @@ def _half_width(requirement: Requirement, ends: tuple[float, float], low: float,
 
 
 def _with_more_images(base: Decision, distance: float, half_width: float, population: int | None) -> Decision:
-    """Return the decision "too few images", with the number of further images needed, at most those not drawn yet."""
+    """Return the decision "too few images", with the number of further images that would decide the requirement.
+
+    If the images are a sample, this number is at most the number of images that have not been drawn.
+    """
     images, more = base.images, None
     if math.isnan(half_width) and images >= FEWEST:  # equal values, or a metric that has none
         return replace(base, verdict="too few images", detail="it has no interval, and a requirement needs one")
@@ -280,7 +286,10 @@ def _too_few(base: Decision, more: int | None) -> Decision:
 
 
 def _missing(row: _GateRow, outcomes: Results) -> str:
-    """Describe missing results of a row: failed, unfinished and omitted runs, damaged files; "" if none."""
+    """Describe the missing results of a row. "" if no result is missing.
+
+    Results are missing because of failed or unfinished runs, attacks that have changed, and damaged files.
+    """
     keys = {each.cell.subject.key for each in row.group.outcomes} or {
         cell.subject.key for cell, _ in outcomes.failed if cell.subject.name == row.labels["model"]
     }
@@ -306,7 +315,11 @@ def _missing(row: _GateRow, outcomes: Results) -> str:
 def _decide_change(
     requirement: Requirement, row: _GateRow, outcomes: Results, baseline: Results, margin: float
 ) -> tuple[Decision, int]:
-    """Return the decision on the loss against the baseline, and the number of images of the larger side."""
+    """Decide whether the loss compared with the baseline is at most the margin.
+
+    Returns:
+        The decision, and the number of images of the row or of its baseline, whichever is larger.
+    """
     other = _baseline_row(row, baseline, is_clean=facts_of(requirement.symbol).stored == "clean")
     images = max(group.outcomes[0].cell.subject.images for group in (row.group, other))
     return _decide_pair(requirement, row, other, (outcomes, baseline), margin), images
@@ -347,9 +360,9 @@ def _decide_pair(
 def _open_change(
     base: Decision, change: Requirement, pairs: tuple[PairVerdict, PairVerdict], population: int | None
 ) -> Decision:
-    """Return the decision on a loss that the interval leaves open: invalid results, or too few images.
+    """Return the decision on a loss that the interval does not decide: "invalid results" or "too few images".
 
-    `pairs` are the comparisons with and without images that have an invalid result.
+    `pairs` has two comparisons with the baseline: with and without images that have an invalid result.
     """
     (pair, known), margin = pairs, -change.number
     if pair.left_out and change.decide(known.difference.low, known.difference.high) != "open":
@@ -363,10 +376,12 @@ def _open_change(
 
 
 def _baseline_row(row: _GateRow, baseline: Results, *, is_clean: bool) -> TableGroup:
-    """Return the baseline's row for the model of the same name, or for its only model, and the same threat model.
+    """Return the row of the baseline with which a row is compared, under the same threat model.
+
+    The row is about the model of the same name. If the baseline has only one model, the row is about this model.
 
     Raises:
-        InvalidInput: if there is no such model, or it was not attacked under this threat model.
+        InvalidInput: if the baseline has no such model, or the model was not attacked under this threat model.
     """
     groups = [group for group in group_cells(baseline, "models") if group.parts]
     subject = row.group.outcomes[0].cell.subject

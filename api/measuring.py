@@ -80,38 +80,39 @@ def robust_accuracy(
     progress: Callable[[Plan], AbstractContextManager[Any]] | bool = True,
     **loading: Any,
 ) -> RobustAccuracy:
-    """Measure a model's accuracy under AutoAttack, with all warnings about the result.
+    """Measure a model's accuracy under AutoAttack, with warnings about reasons to doubt the result.
 
-    The attacks are those of AutoAttack's standard version, by the authors' code if `pyautoattack` is installed. Each
-    one attacks the images that are not yet fooled. For a random model (`Classifier(random=True)`), AutoAttack's rand
-    version is used. AutoAttack is not defined for fewer than four classes; the same attacks are then run on the plain
-    margin of the logits.
+    The attacks are those of AutoAttack's standard version. If `pyautoattack` is installed, the code of AutoAttack's
+    authors is used. Each attack runs only on images that no earlier attack fooled. For a random model
+    (`Classifier(random=True)`), AutoAttack's rand version is used. AutoAttack needs at least four classes. For models
+    with fewer classes, its attacks are run with the margin between two logits as the loss.
 
     Args:
-        model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
-        inputs: images in [0, 1], shape (N, C, H, W), or None for those of `data`.
+        model: a module that returns logits for images in [0, 1], or a name that `load_model` accepts.
+        inputs: images in [0, 1], shape (N, C, H, W). None for the images of `data`.
         labels: ground truth, shape (N,).
-        epsilon: radius, a number or a fraction such as "8/255", or None for the usual one.
+        epsilon: radius, a number or a fraction such as "8/255". None for the radius that papers use in this norm.
         norm: "linf" or "l2".
-        data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
+        data: name of data that `load_data` accepts, in place of `inputs`. None for "demo:imagenet".
         limit: largest number of images.
-        batch_size: images per call of a library.
+        batch_size: number of images per call of an attack library. None for the default.
         seed: random seed.
-        device: device of a model given by its name; a module is not moved.
-        out: the results folder, from which an interrupted call resumes; None to store nothing.
-        version: version of the model, as in `davylamp.evaluate`.
-        until: rule for stopping early. "RA >= 0.6" stops when it is decided whether that holds on all images,
-            "width <= 0.05" when the interval is that narrow. Images are attacked in random order. The intervals hold at
-            every number of images, so that stopping early does not bias them (Waudby-Smith and Ramdas 2024).
-        progress: True for a bar on a terminal or a line in a notebook, False for none, or a function as for
-            `measure_robust_accuracy`.
+        device: device of a model given by its name. A module stays on its device.
+        out: results folder, from which an interrupted call resumes. None to store nothing.
+        version: version label of the model, see `davylamp.evaluate`.
+        until: rule for stopping before all images are attacked. "RA >= 0.6" stops when it is decided whether the robust
+            accuracy on all images is at least 0.6. "width <= 0.05" stops when its interval has at most this width.
+            Images are attacked in random order. The intervals remain valid although the number of images is not fixed
+            in advance (Waudby-Smith and Ramdas 2024). None to attack all images.
+        progress: True for a progress bar on a terminal or a line in a notebook, False for no progress. Or a function,
+            see `measure_robust_accuracy`.
         **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
         The clean and the robust accuracy with 95 % intervals, the result of each attack, and the warnings.
 
     Raises:
-        DavylampError: as for `davylamp.engine.challenge.robust_accuracy.measure_robust_accuracy`.
+        DavylampError: see `davylamp.engine.challenge.robust_accuracy.measure_robust_accuracy`.
     """
     check_loading(robust_accuracy, loading)
     limit, (source, rounded) = read_limit(limit), take_source(inputs, labels, data)
@@ -164,35 +165,39 @@ def challenge(
     progress: Callable[[AttackOutcome], object] | bool = True,
     **loading: Any,
 ) -> ChallengeResult:
-    """Attack a defence with adaptive attacks. The verdict is that it falls, masks gradients, holds or is undecided.
+    """Attack a defended model with adaptive attacks, and decide whether the defence works.
+
+    The verdict is that the defence falls, masks gradients, holds, or that the question is undecided.
 
     Args:
-        model: a name "MODEL+DEFENCE", which is attacked with every kind of gradient of its defence; or a module, which
-            is attacked with its own gradients.
-        inputs: images in [0, 1], shape (N, C, H, W), or None for those of `data`.
+        model: a name "MODEL+DEFENCE", or a module. For a name, the attacks use every kind of gradient that davylamp
+            knows for the defence. For a module, the attacks use only the module's own gradients.
+        inputs: images in [0, 1], shape (N, C, H, W). None for the images of `data`.
         labels: ground truth, shape (N,).
-        data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
-        original: the undefended model, if it does not follow from the name.
-        surrogates: additional source models of examples: modules by name, or one or several names.
-        out: the results folder; `davylamp.report(out)` has a section on the challenge.
+        data: name of data that `load_data` accepts, in place of `inputs`. None for "demo:imagenet".
+        original: the undefended model. None if the name "MODEL+DEFENCE" contains it.
+        surrogates: further models for transfer attacks, on which examples are made: modules by name, or one or several
+            names.
+        out: results folder. `davylamp.report(out)` has a section on the challenge.
         norm: "linf" or "l2".
-        epsilon: the radius, a number or a fraction such as "8/255", or None for the usual one.
+        epsilon: radius, a number or a fraction such as "8/255". None for the radius that papers use in this norm.
         limit: largest number of images.
         quick: whether to make only a quick trial with 10 images and 10 steps.
-        steps: iterations of the gradient attacks; None for the default.
-        queries: queries of each black-box attack; None for the default.
-        eot: for a random model, number of samples whose mean an attack sees; None for the default.
-        judge_samples: for a random model, number of samples on which an example is judged; None for the default.
-        effort: these values by name, and `candidates`, the classes that the targeted attack considers.
+        steps: iterations of the gradient attacks. None for the default.
+        queries: largest number of queries of each black-box attack. None for the default.
+        eot: for a random model, number of outputs that are averaged for each query of an attack. None for the default.
+        judge_samples: for a random model, number of outputs by which each example is judged. None for the default.
+        effort: `steps`, `queries`, `eot` and `judge_samples` as a mapping, in place of the keywords. The mapping may
+            also contain `candidates`, the number of classes that the targeted attack considers.
         seed: random seed.
-        device: device of loaded models; a module is not moved.
-        version: version of the model, as in `davylamp.evaluate`.
-        progress: True for a line after each attack on a terminal or in a notebook, False for none, or a function. It is
-            called with each attack's outcome when the attack is finished.
+        device: device of models that are loaded by name. A module stays on its device.
+        version: version label of the model, see `davylamp.evaluate`.
+        progress: True to print a line after each attack on a terminal or in a notebook, False to print nothing. Or a
+            function that is called with the outcome of each finished attack.
         **loading: settings of `Config` for models loaded by name: isolate, request_rate, ...
 
     Raises:
-        DavylampError: as for `davylamp.engine.challenge.challenge.challenge`.
+        DavylampError: see `davylamp.engine.challenge.challenge.challenge`.
     """
     check_loading(challenge, loading)
     limit, (source, rounded) = read_limit(limit), take_source(inputs, labels, data)
@@ -236,12 +241,17 @@ def _print_attempt(attempt: AttackOutcome) -> None:
 
 
 def _read_effort(effort: Any, keywords: Mapping[str, Any]) -> dict[str, int]:
-    """Convert to whole numbers by name, which replace the challenge's default effort. Raises InvalidInput."""
+    """Combine the values of the argument `effort` and of the keywords, by name.
+
+    Raises:
+        InvalidInput: if a value is given twice, or is not a positive whole number.
+        UnknownName: if `effort` has an unknown name.
+    """
     known = [field.name for field in fields(ChallengeBudget)]
     given = current_settings(read_mapping(effort, "effort as whole numbers by name"), known)
     keywords = {name: value for name, value in keywords.items() if value is not None}
     if twice := sorted(given.keys() & keywords.keys()):
-        raise InvalidInput(f"expected `{twice[0]}` once, got it as a keyword and in `effort`")
+        raise InvalidInput(f"`{twice[0]}` is given twice, as a keyword and in `effort`; give it once")
     given |= keywords
     for name in given:
         if name not in known:
@@ -269,44 +279,48 @@ def certify(
     progress: Progress | bool = True,
     **loading: Any,
 ) -> VerbResult:
-    """Certify a model behind randomized smoothing (Cohen et al. 2019): prediction and l2 radius of each image.
+    """Certify the predictions of a model with randomized smoothing (Cohen et al. 2019).
+
+    For each image, the smoothed model's prediction and the l2 radius in which this prediction is constant are computed.
 
     Args:
-        model: a module without the noise, or a name with it: "MODEL+smoothing:sigma=0.25".
-        inputs: images in [0, 1], shape (N, C, H, W), or None for those of `data`.
+        model: a module to which this function adds noise, or a name with the noise: "MODEL+smoothing:sigma=0.25".
+        inputs: images in [0, 1], shape (N, C, H, W). None for the images of `data`.
         labels: ground truth, shape (N,).
-        sigma: for a module, standard deviation of the noise, on pixels in [0, 1], a number or a fraction. A name
-            contains its sigma.
-        data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
+        sigma: for a module, standard deviation of the noise for pixels in [0, 1], a number or a fraction. None for a
+            model given by its name, which contains sigma.
+        data: name of data that `load_data` accepts, in place of `inputs`. None for "demo:imagenet".
         limit: largest number of images.
-        n0: noise samples that select the class.
-        n: noise samples that bound its probability.
+        n0: number of noise samples by which the predicted class is selected.
+        n: number of noise samples by which the probability of the predicted class is bounded.
         alpha: largest probability that the certificate of an image is wrong, in (0, 1).
-        radius: l2 radii at which certified accuracy is reported, numbers or fractions, or None for 0 to 4 sigma.
+        radius: l2 radii at which certified accuracy is reported, numbers or fractions. None for 0 to 4 sigma.
         seed: random seed of the noise.
         device: device of a model given by its name.
-        version: version of the model, as in `davylamp.evaluate`.
-        progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function, as for
+        version: version label of the model, see `davylamp.evaluate`.
+        progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function as for
             `corrupt_table`.
         **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
-        One row per radius. Its attribute `made` has the `Certificates` of the images.
+        One row per radius, with the certified accuracy. The attribute `made` of the result has the `Certificates` of
+        the images.
 
     Raises:
-        DavylampError: as `davylamp.engine.certify.certify`.
+        DavylampError: see `davylamp.engine.certify.certify`.
     """
     check_loading(certify, loading)
     asked: Any = model
     if isinstance(model, str):
         if sigma is not None:
-            raise InvalidInput(
-                f"give the noise in the name of the model or as `sigma`, got both: {model} and `sigma={sigma}`"
-            )
+            raise InvalidInput(f"the noise is given twice, in the name {model} and as `sigma={sigma}`; give it once")
         model = add_parts(model, version=version)
         asked, sigma = split_smoothed(model)
     if sigma is None:
-        raise InvalidInput("a module needs `sigma`, the standard deviation of the noise; a name may contain it")
+        raise InvalidInput(
+            "a module needs `sigma`, the standard deviation of the noise; a name such as MODEL+smoothing:sigma=0.25 "
+            "contains it"
+        )
     if not 0 < (deviation := read_number(sigma, "sigma")) < math.inf:
         raise InvalidInput(f"expected `sigma` above 0 and finite, got {deviation:g}")
     radii = tuple(read_numbers(radius, "radius") or (deviation * step for step in range(5)))
@@ -347,7 +361,7 @@ def certify(
 
 
 def _not_finite(rows: list[dict[str, Any]], draws: int) -> str:
-    """Return a note on samples with non-finite logits; "" if there are none."""
+    """Return a note on noise samples for which the model's logits are not finite. "" if there are no such samples."""
     of = [row for row in rows if row["not_finite"]]
     count = sum(row["not_finite"] for row in of)
     text = f"{count} of {draws * len(rows)} samples have logits that are NaN or infinite, for {len(of)} of {len(rows)}"
@@ -376,33 +390,37 @@ def saturation(
     progress: Progress | bool = True,
     **loading: Any,
 ) -> VerbResult:
-    """Find the smallest radius beyond which an attack fools no more images, by library (CANARY, section 3.2.1).
+    """Find the saturation radius of an attack in each library: a larger radius fools hardly any further images.
+
+    The saturation radius is defined in section 3.2.1 of the CANARY paper.
 
     Args:
-        attack: a fixed-budget attack: "pgd", "foolbox:pgd".
-        model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
-        inputs: images in [0, 1], shape (N, C, H, W), or None for those of `data`.
+        attack: a fixed-budget attack, such as "pgd" or "foolbox:pgd".
+        model: a module that returns logits for images in [0, 1], or a name that `load_model` accepts.
+        inputs: images in [0, 1], shape (N, C, H, W). None for the images of `data`.
         labels: ground truth, shape (N,).
-        data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
+        data: name of data that `load_data` accepts, in place of `inputs`. None for "demo:imagenet".
         limit: largest number of images.
-        norm: norm of the attack; None for the attack's first norm.
-        epsilon: radii to try, numbers or fractions, or None for 9 around the usual one.
-        threshold: largest difference between the highest rate of fooled images and the rate at the saturation radius.
-        parameters: parameters of the attack by their canonical names. Others have the same values in all libraries.
-        libraries: names of the libraries to use; empty for all.
+        norm: norm of the attack. None for the first norm of the attack.
+        epsilon: radii to try, numbers or fractions. None for 9 radii around the radius that papers use in this norm.
+        threshold: largest accepted difference between the rate of fooled images at the saturation radius and the
+            highest rate at any radius.
+        parameters: parameters of the attack by their canonical names. A parameter that is not given has the same value
+            in all libraries.
+        libraries: names of the libraries to use. Empty for all libraries.
         fixed: whether to include variants in which davylamp has fixed an issue of the library.
         seed: random seed.
         device: device of a model given by its name.
-        version: version of the model, as in `davylamp.evaluate`.
-        progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function, as for
-            `corrupt_table`. It is called with the number of attacked images, summed over all radii.
+        version: version label of the model, see `davylamp.evaluate`.
+        progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function as for
+            `corrupt_table`. An image counts once for each radius.
         **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
-        One row per implementation. `notes` name the implementations that failed.
+        One row per implementation. The `notes` name the implementations that failed.
 
     Raises:
-        DavylampError: as for `davylamp.engine.search_saturation_radius`, if no implementation can be run.
+        DavylampError: if no implementation can be run, see `davylamp.engine.search_saturation_radius`.
     """
     check_loading(saturation, loading)
     radii, seed, limit = read_numbers(epsilon, "epsilon"), read_seed(seed), read_limit(limit)
@@ -411,7 +429,7 @@ def saturation(
     norm = norm or next(iter(rows[0].classes))
     rows = [row for row in rows if norm in row.classes]
     if not rows:
-        raise InvalidInput(f"expected a norm that {attack} has, got {norm}")
+        raise InvalidInput(f"{attack} does not support the norm {norm}; choose a different `norm`")
     if all(canonical_attack(row).kind != "fixed-budget" for row in rows):
         check_has_radius(rows[0])
     source, rounded = take_source(inputs, labels, data)
@@ -447,7 +465,7 @@ def saturation(
 
 
 def _fewer(source: Any, images: Data, limit: int | None) -> list[str]:
-    """Return a warning if there are fewer images than requested."""
+    """Return a list with a warning if there are fewer images than `limit`. Otherwise an empty list."""
     return note_fewer(source if isinstance(source, str) else "given", len(images.labels), limit)
 
 
@@ -470,32 +488,34 @@ def reproduce(
     seed: int = 0,
     progress: Callable[[str, int], object] | None = None,
 ) -> VerbResult:
-    """Recompute a published table and compare it with the published numbers.
+    """Recompute a table of a paper, and compare the numbers with the published numbers.
 
     Args:
-        name: name of a table: "canary-table4", "FILE.py:TABLE"; `davylamp reproduce` lists them.
-        quick: whether to compute a small part only, as a trial.
-        full: whether to use the paper's budgets and number of images.
-        published: whether to return the paper's numbers and run nothing. No other option may then be given.
-        models: names, or modules by name, in place of the default models. A module whose name is the paper's name of a
-            model replaces that model.
-        data: a name or images and labels, in place of the default images.
-        rows: your models and data by their names in the paper. A model of the paper maps to a name or a module. Its
-            data set ("CIFAR-10", or "data" if the table does not name it) maps to a name or to images and labels. For
-            these models, and for networks that the paper names, the result has the difference from the published
-            number.
+        name: name of a table, such as "canary-table4" or "FILE.py:TABLE". `davylamp reproduce` lists the names.
+        quick: whether to compute only a small part of the table, as a trial.
+        full: whether to use the paper's budgets and number of images, instead of smaller ones.
+        published: whether to return the paper's numbers and run nothing. Other options cannot be combined with this.
+        models: names of models, or modules by name, in place of the default models. If the name of a module is the
+            paper's name of a model, the module stands for this model.
+        data: images and labels, or a name, in place of the default images.
+        rows: your own versions of the paper's models and data, by their names in the paper. The name of a model is
+            mapped to a module or to a name that `load_model` accepts. The name of the data set is mapped to images and
+            labels or to a name that `load_data` accepts. Use "data" if the table does not name the data set. For these
+            models, the result has the differences from the published numbers.
         limit: largest number of images.
-        out: folder that stores the results and from which the call resumes, or None for a temporary one.
-        device: device of the computation, or None for the CPU.
+        out: folder for the results, from which an interrupted call resumes. None for a temporary folder.
+        device: device of the computation. None for the CPU.
         seed: random seed.
-        progress: called with an attack and the number of images just attacked.
+        progress: called with the name of an attack and the number of images attacked since the previous call.
 
     Returns:
-        One row per number of the table. Its attribute `made` is the `PaperTable`: its method `print` compares it with
-        the published numbers, and `grid` arranges it as in the paper. With `published`, one row per row of the paper.
+        One row per number of the table. With `published`, one row per row of the paper's table. The attribute `made` of
+        the result is the `PaperTable`. Its method `print` compares the numbers with the published ones, and its method
+        `grid` arranges the numbers as in the paper.
 
     Raises:
-        DavylampError: if the table cannot be recomputed; InvalidInput for an option that does not apply to the table.
+        InvalidInput: if an option does not apply to the table.
+        DavylampError: if the table cannot be recomputed.
     """
     table: PaperTable = find_table(name)
     limit = read_limit(limit)
@@ -514,7 +534,7 @@ def reproduce(
         return VerbResult(f"{name}: {document['source']}", lines, {**document, "rows": lines}, (), table)
     if given and not table.runs_models:
         option = next(iter(given))
-        raise InvalidInput(f"{name} cannot be combined with `{option}`, because it runs no model")
+        raise InvalidInput(f"{name} cannot be combined with `{option}`, because this table is computed without models")
     with ExitStack() as stack:
         if rows:
             given |= _named_rows(rows, models)
@@ -530,7 +550,10 @@ def reproduce(
 
 
 def _named_rows(rows: Mapping[str, Any], models: Any) -> dict[str, Any]:
-    """Return the keyword `rows` with names only, and keywords `models` and `data` with the modules and images in it."""
+    """Split the keyword `rows` of `reproduce` into keywords `rows`, `models` and `data`.
+
+    The new `rows` has only names. Modules in `rows` are moved to `models`, and images and labels to `data`.
+    """
     said, data_set, images = split_rows(rows)
     modules = {name: ours for name, ours in said.items() if not isinstance(ours, str)}
     given: dict[str, Any] = {"rows": {name: name if name in modules else ours for name, ours in rows.items()}}
@@ -539,7 +562,7 @@ def _named_rows(rows: Mapping[str, Any], models: Any) -> dict[str, Any]:
         named = [name for name in said.values() if isinstance(name, str) and name not in lent]
         named += [] if lent else [*(models or ())]
         if named:
-            raise InvalidInput(f"expected all models as modules or all as names, got modules and {named[0]}")
+            raise InvalidInput(f"expected all models as modules or all as names, got modules, and the name {named[0]}")
         given["models"] = {**lent, **modules}
     if data_set and not isinstance(images, str):
         given["data"], given["rows"][data_set] = images, "given"

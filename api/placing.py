@@ -1,4 +1,4 @@
-"""Ranks a folder's results among published ones of the same protocol, for `davylamp standing`."""
+"""Ranks the models of a results folder among RobustBench's published entries, for `davylamp standing`."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,26 +31,28 @@ NEIGHBOURS, _MOST = 4, 10**6  # entries on each side that are shown
 def standing(
     folder: str | Path, *, model: str | Iterable[str] | None = None, test_set: str = "", neighbours: int = NEIGHBOURS
 ) -> VerbResult:
-    """Rank each model of a folder among RobustBench's published entries of the same protocol.
+    """Rank each model of a results folder among the entries of the RobustBench leaderboard with the same protocol.
 
-    The protocol is a test set, a norm, a radius and AutoAttack's standard version. Results of a different protocol are
-    refused. The published entries are a snapshot that ships with davylamp.
+    A protocol consists of a test set, a norm, a radius, and AutoAttack's standard version as the attack. Models that
+    were evaluated with a different protocol are not ranked. The leaderboard entries are a snapshot that is part of
+    davylamp.
 
     Args:
         folder: results folder made by `evaluate` or `robust_accuracy`.
-        model: names of the models to place; empty for all.
-        test_set: "cifar10", "cifar100" or "imagenet", if the images are from that test set and the name of the data
-            does not show it, as "torchvision:cifar10" does.
-        neighbours: number of entries shown above and below a model.
+        model: names of the models to rank. Empty for all models.
+        test_set: test set from which the images are taken: "cifar10", "cifar100" or "imagenet". "" if the name of the
+            data contains the test set, as "torchvision:cifar10" does.
+        neighbours: number of leaderboard entries to show above and below each model.
 
     Returns:
-        One row for the model and one for each of the nearest entries. Its attribute `made` has the `BoardPlacement`s,
-        with the interval of the rank, and whether each entry differs significantly from the model.
+        For each model, one row for the model and one for each of the nearest entries. The attribute `made` of the
+        result has the `BoardPlacement`s. A `BoardPlacement` has the interval of the rank, and says which entries differ
+        significantly from the model.
 
     Raises:
-        Unsupported: if no result follows the protocol of a leaderboard. The message names the difference.
-        UnknownName: if there is no such test set or model.
-        Unavailable: if there is no such folder, or no run in it.
+        Unsupported: if no model was evaluated with the protocol of a leaderboard. The message names the difference.
+        UnknownName: if the test set or a model does not exist.
+        Unavailable: if the folder does not exist or has no run.
     """
     neighbours = read_int(neighbours, "`neighbours` as a whole number from 1", 1, _MOST)
     if read_text(test_set, "`test_set` as text") and test_set not in DATA:
@@ -101,7 +103,7 @@ def _sentence(placement: BoardPlacement) -> str:
 
 
 def _rows(placement: BoardPlacement, count: int) -> list[dict[str, Any]]:
-    """Return the rows of the `count` nearest entries on each side, with the model between them."""
+    """Return the table rows of a model and of the `count` nearest entries above and below the model."""
     rows = [
         {
             "rank": each.rank,

@@ -36,10 +36,10 @@ Progress = Callable[..., AbstractContextManager[Callable[[str, int], object]]]  
 
 
 def progress_of(progress: Any, show: Callable[..., Any] = show_runs) -> Any:
-    """Return the function that shows progress.
+    """Convert the argument `progress` of a public function to a function that shows progress.
 
-    A given function is returned. True stands for `show` on a terminal or in a notebook, and False for a function that
-    shows nothing.
+    A function is returned unchanged. For True, `show` is returned on a terminal or in a notebook. Otherwise a function
+    that shows nothing is returned.
 
     Raises:
         WrongType: if `progress` is neither a function nor True, False or None.
@@ -57,7 +57,7 @@ def _show_nothing(*_: object) -> Iterator[Callable[[str, int], object]]:
 
 
 def check_loading(verb: Callable[..., Any], loading: Mapping[str, Any]) -> None:
-    """Raise UnknownName for a keyword that neither the function nor the loading of models accepts."""
+    """Raise UnknownName if a keyword in `loading` is neither a parameter of `verb` nor a setting in `LOADING`."""
     keywords = [name for name, each in inspect.signature(verb).parameters.items() if each.kind is not each.VAR_KEYWORD]
     for name in loading:
         if name not in (*LOADING, "tell"):
@@ -70,13 +70,13 @@ def loading_of(
     """Return the options for loading models by name, and start the processes of isolated models.
 
     Args:
-        settings: settings in `LOADING`, validated by `check_loading`. Its `tell` is called with a message on models in
-            separate processes.
-        models: names of the models, if known.
-        folder: the results folder with the servers' answer cache, or None for no cache.
+        settings: settings in `LOADING`, checked by `check_loading`. If they have an entry "tell", this function is
+            called with a message about each model that runs in a separate process.
+        models: names of the models that will be loaded, if known.
+        folder: results folder, in which the responses of model servers are cached. None for no cache.
 
     Raises:
-        InvalidInput: if a value is wrong, or one token would be sent to several hosts.
+        InvalidInput: if a setting has a wrong value, or if the token would be sent to several hosts.
     """
     config, names = Config(**{name: settings[name] for name in LOADING if name in settings}), list(models)
     check_token(config.token, names)
@@ -87,9 +87,10 @@ def loading_of(
 
 
 def lend_model(model: Any, stack: ExitStack, device: str, loading: Mapping[str, Any], version: str = "") -> Classifier:
-    """Wrap a module as a classifier until the stack is closed, or load the model of the given name.
+    """Return a model as a `Classifier`. A model given by its name is loaded.
 
-    The version becomes part of the classifier's name.
+    A module is wrapped without a copy, and restored when the stack is closed. The version label becomes part of its
+    name.
     """
     named = isinstance(model, str)
     how = loading_of(loading, [model] if named else [])
@@ -97,17 +98,17 @@ def lend_model(model: Any, stack: ExitStack, device: str, loading: Mapping[str, 
 
 
 def name_of(module: nn.Module) -> str:
-    """Return the default name of a module. For a `Classifier`, it is the classifier's own name."""
+    """Return the name of a `Classifier`, or the class name of any other module."""
     return module.name if isinstance(module, Classifier) else type(module).__name__
 
 
 def read_limit(limit: Any) -> int | None:
-    """Convert to a number of images, or None for all. Raises InvalidInput."""
+    """Convert the argument `limit` to a number of images. None stays None. Raises InvalidInput for wrong values."""
     return None if limit is None else read_int(limit, "`limit` as a whole number from 1", 1, 2**31 - 1)
 
 
 def read_several(value: Any, wanted: str, kind: type | tuple[type, ...] = object) -> list[Any]:
-    """Convert to a list like `read_list`, and raise InvalidInput if it is empty."""
+    """Convert a value to a list, see `read_list`. Raises InvalidInput if the list is empty."""
     several = read_list(value, wanted, kind)
     if not several:
         raise InvalidInput(f"expected {wanted}, got an empty list")
@@ -115,17 +116,20 @@ def read_several(value: Any, wanted: str, kind: type | tuple[type, ...] = object
 
 
 def read_names(value: Any, name: str) -> list[str] | None:
-    """Convert one name or several to a list. For a mapping, return its keys."""
+    """Convert one name or several names to a list. For a mapping, return the list of keys. None stays None."""
     several = list(value) if isinstance(value, Mapping) else value
     return None if value is None else read_several(several, f"`{name}` as one name or several", str)
 
 
 def read_number(value: Any, name: str) -> float:
-    """Convert a number, a fraction as text, or a one-element tensor or array to a float. Raises InvalidInput.
+    """Convert a number, a fraction as text, or a tensor or array with one element to a float.
 
     Args:
-        value: the argument.
-        name: name of the keyword.
+        value: the value to convert.
+        name: name of the keyword, for the error message.
+
+    Raises:
+        InvalidInput: if the value is not a number.
     """
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, str):
@@ -136,7 +140,11 @@ def read_number(value: Any, name: str) -> float:
 
 
 def read_numbers(value: Any, name: str) -> list[float] | None:
-    """Convert one number or several like `read_number`; None if not given. Raises InvalidInput for an empty list."""
+    """Convert one number or several numbers to a list of floats, see `read_number`. None stays None.
+
+    Raises:
+        InvalidInput: if a value is not a number, or the list is empty.
+    """
     if value is None:
         return None
     value = value.tolist() if hasattr(value, "tolist") else value
@@ -145,7 +153,10 @@ def read_numbers(value: Any, name: str) -> list[float] | None:
 
 
 def take_source(inputs: Any, labels: Any, data: Any) -> tuple[Data | str, str]:
-    """Return the given images, or the name of the data to load, and a note if the images are rounded."""
+    """Return the images and labels as `Data`, or the name of the data to load if no images are given.
+
+    The second value is a note if the images are rounded to float32. Otherwise "".
+    """
     images, rounded = coerce_data(inputs, labels, None)
     if images is not None and data is not None:
         raise InvalidInput(f"expected images or the name of data, got both (data={data!r})")
@@ -153,17 +164,20 @@ def take_source(inputs: Any, labels: Any, data: Any) -> tuple[Data | str, str]:
 
 
 def images_of(classifier: Classifier, source: Data | str, limit: int | None) -> Data:
-    """Return the first `limit` images, or all without a limit, prepared for the classifier."""
+    """Return the first `limit` images of the source, or all images if `limit` is None.
+
+    Data given by name are loaded with the image size of the classifier.
+    """
     if isinstance(source, str):
         return load_data_for(classifier, source, limit)
     return source if limit is None else Data(source.inputs[:limit], source.labels[:limit], source.names[:limit])
 
 
 def coerce_images(inputs: Any) -> tuple[Tensor, str]:
-    """Convert images to float32, and return them with a note if that rounds them.
+    """Convert images to a float32 tensor. The second value is a note if this rounds the images, otherwise "".
 
     Raises:
-        InvalidInput: unless they are a tensor, array or list of images in [0, 1], shape (N, C, H, W).
+        InvalidInput: if the argument is not a tensor, array or list of images in [0, 1] with shape (N, C, H, W).
     """
     try:
         tensor = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
@@ -177,7 +191,11 @@ def coerce_images(inputs: Any) -> tuple[Tensor, str]:
 
 
 def labelled_images(inputs: Tensor, labels: Tensor, names: Iterable[str] | None) -> Data:
-    """Combine images, labels and names; by default the names are indices. Raises InvalidInput if the lengths differ."""
+    """Combine images, labels and names to `Data`. If `names` is None, the names are the indices of the images.
+
+    Raises:
+        InvalidInput: if the number of names differs from the number of images.
+    """
     given = None if names is None else read_list(names, "names of the images")
     texts = [str(place) for place in range(len(inputs))] if given is None else given
     if len(texts) != len(inputs):
@@ -186,10 +204,13 @@ def labelled_images(inputs: Tensor, labels: Tensor, names: Iterable[str] | None)
 
 
 def coerce_data(inputs: Any, labels: Any, names: Any) -> tuple[Data | None, str]:
-    """Combine images, labels and names, with a note if the images are rounded; None if no images are given."""
+    """Combine images, labels and names to `Data`, or return None if `inputs` is None.
+
+    The second value is a note if the images are rounded to float32. Otherwise "".
+    """
     if inputs is None:
         if labels is not None:
-            raise InvalidInput("expected images with labels, got labels alone")
+            raise InvalidInput("expected images with the labels, got labels without images")
         return None, ""
     images, rounded = coerce_images(inputs)
     return labelled_images(images, read_labels(labels, len(images)), names), rounded
@@ -205,12 +226,16 @@ def _pair(pair: Any, name: str) -> Data:
 
 
 def coerce_labelled(pair: Any) -> str | Data:
-    """Return a name unchanged; convert a pair of images and labels to data."""
+    """Convert a pair of images and labels to `Data`. A name of data is returned unchanged."""
     return pair if isinstance(pair, (str, Data)) else _pair(pair, "data")
 
 
 def coerce_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]]:
-    """Return the fit images if they were given as tensors, and the settings with a name in their place."""
+    """Take the fit images out of the settings, if `fit_data` is a pair of images and labels.
+
+    Returns:
+        The fit images, and the settings with a name as `fit_data`. If `fit_data` is a name, None and the same settings.
+    """
     given = settings.get("fit_data", "")
     if isinstance(given, str):
         return None, settings
@@ -220,9 +245,14 @@ def coerce_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, An
 def classifiers_from_modules(
     models: Any, stack: ExitStack, settings: dict[str, Any], version: str = ""
 ) -> tuple[dict[str, Classifier] | None, dict[str, Any]]:
-    """Wrap given modules as classifiers by name; if names were given instead, put them in the setting `models`.
+    """Convert the argument `models` of a public function.
 
-    The classifiers use the modules, without a copy, until the stack is closed. A version becomes part of the names.
+    Modules are wrapped as classifiers without a copy, and restored when the stack is closed. The version label becomes
+    part of their names.
+
+    Returns:
+        For modules, the classifiers by name, and the settings with the device of the modules. For names, None and the
+        settings with the names as `models`.
     """
     if isinstance(models, nn.Module):
         models = {name_of(models): models}
@@ -238,7 +268,7 @@ def classifiers_from_modules(
 
 
 def name_models(models: Any) -> tuple[str, ...]:
-    """Convert one name or several of models to a tuple. Raises InvalidInput for other types."""
+    """Convert one model name or several model names to a tuple. Raises InvalidInput for other types."""
     names = (models,) if isinstance(models, str) else tuple(models) if isinstance(models, Iterable) else ()
     if not names or not all(isinstance(name, str) for name in names):
         empty = "an empty " if isinstance(models, Iterable) and not names else ""
@@ -248,7 +278,7 @@ def name_models(models: Any) -> tuple[str, ...]:
 
 
 def as_model_list(surrogate: Any) -> list[Any]:
-    """Return one model or several as a list, for `as_classifier` or `load_model`."""
+    """Convert the argument `surrogate`, one model or several models, to a list of modules and names."""
     if isinstance(surrogate, Mapping):
         return list(surrogate.values())
     if isinstance(surrogate, (nn.Module, str)) or not isinstance(surrogate, Iterable):
@@ -257,7 +287,7 @@ def as_model_list(surrogate: Any) -> list[Any]:
 
 
 def name_surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
-    """Return the source models by name. The value is None for a model that is to be loaded by that name."""
+    """Return the surrogate models by name. The value is a module, or None for a model that will be loaded by name."""
     if isinstance(surrogate, Mapping):
         return dict(surrogate)
     named: dict[str, nn.Module | None] = {}
@@ -270,11 +300,14 @@ def name_surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
 
 
 def split_settings(settings: Mapping[str, Any], parameters: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split keywords into config settings and attack parameters, and add the latter to `parameters`.
+    """Split keywords into settings of `Config` and attack parameters.
+
+    Returns:
+        The settings, and the attack parameters including those in `parameters`.
 
     Raises:
-        UnknownName: if a keyword is neither a setting nor a parameter.
-        InvalidInput: if a parameter is given twice.
+        UnknownName: if a keyword is neither a setting nor an attack parameter.
+        InvalidInput: if a keyword is also in `parameters`.
     """
     known = [field.name for field in fields(Config) if field.name != "attacks"]
     for name in settings:
@@ -284,6 +317,6 @@ def split_settings(settings: Mapping[str, Any], parameters: dict[str, Any]) -> t
             meant = "measures" if name in ("metric", "metrics") else FOREIGN.get(name, "")
             raise UnknownName("setting", name, [*known, *PARAMETERS], meant=meant)
         if name in parameters:
-            raise InvalidInput(f"expected {name} as a keyword or among the parameters, got both")
+            raise InvalidInput(f"{name} is given twice, as a keyword and in `parameters`; give it once")
     rest = {name: value for name, value in settings.items() if name in known}
     return rest, {**parameters, **{name: value for name, value in settings.items() if name not in known}}

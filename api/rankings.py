@@ -1,4 +1,4 @@
-"""Rankings and placements of results folders, for `davylamp rank` and `davylamp.rank`."""
+"""Ranks the models, attacks or defences in a results folder, and places new ones in the ranking of a baseline."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
@@ -62,7 +62,7 @@ _OF_LAYERS = ("curve", "uncapped", "propagate")  # options of CANARY's method
 
 @dataclass(frozen=True)
 class RankedResults:
-    """Selection of the results to rank, and the unit that counts once.
+    """Options that select the results to rank. They are the named options of `rank`.
 
     Args:
         subjects: see `build_responses`.
@@ -70,14 +70,15 @@ class RankedResults:
         per: see `build_responses`.
         unequal: see `build_responses`.
         original: see `build_responses`.
-        norm: norm of the attacks, or None for any.
-        knowledge: attacker knowledge of the attacks, or None for any.
-        examples: for subjects "defences" of a results folder, "defended" for examples made on each defended model,
-            "original" for those made on its undefended model; None for "defended" if such examples exist.
+        norm: norm of the attacks. None for any norm.
+        knowledge: attacker knowledge of the attacks. None for any attacker knowledge.
+        examples: for subjects "defences" of a results folder, the examples on which defended models are compared.
+            "defended" stands for examples made on each defended model, and "original" for examples made on the
+            undefended model. None for "defended" if such examples exist, and otherwise for "original".
 
     Raises:
-        InvalidInput: if `examples` is given for subjects other than "defences", or with a budget.
-        UnknownName: if there is no such norm.
+        InvalidInput: if `examples` is given for subjects other than "defences", or together with `budget`.
+        UnknownName: if the norm does not exist.
     """
 
     subjects: Subjects = "models"
@@ -96,14 +97,18 @@ class RankedResults:
             raise InvalidInput(f"`examples` needs subjects='defences', got {self.subjects}")
         if self.examples is not None and self.budget is not None:
             raise InvalidInput(
-                "`budget` and `examples` cannot be combined: the distances are those that fool the original"
+                "`budget` and `examples` cannot be combined: distances of examples made on the undefended model "
+                "say nothing about defended models"
             )
 
     def read(self, source: str | Path | pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
-        """Read one row per image, with notes. Defended models are compared on one kind of examples.
+        """Read the selected results.
 
         Args:
-            source: a results folder, or a frame loaded from one.
+            source: a results folder, or a frame loaded from a results folder.
+
+        Returns:
+            A frame with one row per run and image, and notes for the reader.
         """
         if isinstance(source, pd.DataFrame):
             if self.examples is not None:
@@ -121,12 +126,12 @@ class RankedResults:
 
     @property
     def of_responses(self) -> dict[str, Any]:
-        """The options for rankings by images, as keywords of `build_responses`."""
+        """The options that `build_responses` accepts, as keywords."""
         return {name: getattr(self, name) for name in Choices._fields}
 
 
 class ImageRanking(NamedTuple):
-    """A ranking by the responses to each image, with the responses. Its last notes are about the results folder."""
+    """A ranking by the responses to each image, with the responses. The last notes are about the results folder."""
 
     ranking: Ranking
     responses: Responses
@@ -134,10 +139,10 @@ class ImageRanking(NamedTuple):
 
 @as_invalid_input()
 def rank_images(source: str | Path | pd.DataFrame, chosen: RankedResults, **options: Any) -> ImageRanking:
-    """Rank subjects by the responses to each image.
+    """Rank subjects (models, attacks, implementations or defences) by the responses to each image.
 
     Args:
-        source: a results folder, or a frame loaded from one.
+        source: a results folder, or a frame loaded from a results folder.
         chosen: selection of the results.
         **options: options of `rank_responses`: scoring, model, method, seed.
 
@@ -155,12 +160,14 @@ def rank_images(source: str | Path | pd.DataFrame, chosen: RankedResults, **opti
 def place_images(
     source: str | Path | pd.DataFrame, baseline: str | Path | pd.DataFrame, chosen: RankedResults, **options: Any
 ) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
-    """Rank every subject that a baseline lacks among the baseline's subjects, by the responses to each image.
+    """Rank each new subject among the subjects of a baseline, by the responses to each image.
+
+    A subject is a model, attack, implementation or defence. It is new if the baseline does not contain it.
 
     Args:
-        source: a results folder, or a frame loaded from one, with the new subjects.
-        baseline: a results folder, or a frame loaded from one.
-        chosen: selection of the results, for both.
+        source: a results folder with the new subjects, or a frame loaded from a results folder.
+        baseline: a results folder, or a frame loaded from a results folder.
+        chosen: selection of the results. It applies to `source` and `baseline`.
         **options: options of `place_results`: scoring, model, method, seed, adaptive, max_rank_width, batch_images.
 
     Returns:
@@ -210,27 +217,31 @@ def rank(
     examples: Literal["defended", "original"] | None = None,
     **options: Any,
 ) -> Ranking | tuple[Placement, ...]:
-    """Rank models, attacks or defences by item response theory on every image, with uncertainty.
+    """Rank models, attacks, implementations or defences by item response theory, with intervals for the ranks.
+
+    The ranked objects are called subjects. An item is an image under an attack. The response says whether the attack
+    fooled the model on this image.
 
     Args:
         results: a results folder, or a frame from `load`, possibly filtered.
-        subjects: kind of the ranked subjects: "models", "attacks", "implementations" or "defences".
-        against: results of a baseline. Each subject that the baseline lacks is placed among the baseline's subjects,
-            one at a time, by the responses to common items. The abilities and items of the baseline do not change.
-        budget: largest distance at which an example counts as fooling. None for any distance.
-        per: "attack" to count each attack once, with its strongest library on each image; "implementation" to count
-            every library's version.
-        norm: norm of the attacks; None for any.
-        knowledge: attacker knowledge of the attacks; None for any.
-        unequal: "common" to omit items (images under an attack) that lack a response of a subject, "keep" to treat the
-            response as missing.
-        original: for "defences", the undefended model of all others, if it does not follow from their names.
-        examples: for "defences", "defended" for examples made on each defended model, "original" for examples made on
-            its undefended model, None for "defended" if such examples exist. "original" cannot be combined with
-            `budget`.
+        subjects: what to rank: "models", "attacks", "implementations" or "defences".
+        against: results folder or frame of a baseline. Each subject of `results` that is not in the baseline is ranked
+            among the baseline's subjects, separately from the other new subjects. The estimates for the baseline do not
+            change. None to rank the subjects of `results`.
+        budget: largest distance at which an example counts as fooling the model. None for any distance.
+        per: "attack" to count each attack once, by its strongest library on each image. "implementation" to count each
+            library's version of an attack separately.
+        norm: norm of the attacks. None for any norm.
+        knowledge: attacker knowledge of the attacks. None for any attacker knowledge.
+        unequal: what to do with an item for which a subject has no response. "common" omits the item. "keep" keeps the
+            item, with a missing response.
+        original: for "defences", name of the undefended model. None if the name is part of the other models' names.
+        examples: for "defences", the examples on which defended models are compared. "defended" stands for examples
+            made on each defended model, and "original" for examples made on the undefended model. None for "defended"
+            if such examples exist, and otherwise for "original". `examples` cannot be combined with `budget`.
         **options: options of `davylamp.scoring.rank_responses`: scoring, model, method, seed. `scoring="canary"` ranks
-            by means of metrics, with the options curve, uncapped, propagate and seed. It needs a folder or a CSV table
-            of metrics, and ranks by white-box attacks if there are any, unless `knowledge` is given.
+            by means of metrics, and has the options curve, uncapped, propagate and seed. It needs a results folder or a
+            CSV table of metrics. Unless `knowledge` is given, it ranks by white-box attacks if there are any.
 
     Returns:
         The ranking. With `against`, one placement (rank and its interval) for each new subject.
@@ -265,13 +276,13 @@ def rank(
 
 
 class LayerRanking(NamedTuple):
-    """A ranking by means of metrics, for one kind of attacks.
+    """A ranking by means of metrics (CANARY's method), computed from the white-box or from the black-box attacks.
 
     Attributes:
-        layer: "white-box" or "black-box"; "all" for a table.
-        ranking: ranking by these attacks. Its last notes are about the table of metrics.
+        layer: kind of the attacks: "white-box" or "black-box". "all" for a ranking of a CSV table.
+        ranking: the ranking. The last notes are about the table of metrics.
         metrics: number of metrics.
-        without: how the ranking changes if each metric is omitted; None if not requested.
+        without: how the ranking changes if one metric is omitted, for each metric. None if not requested.
     """
 
     layer: str
@@ -284,10 +295,10 @@ class _RankRequest(NamedTuple):
     """Checked arguments of a ranking.
 
     Args:
-        results: a results folder, a frame loaded from one, or a CSV table of metrics.
-        against: the baseline, or None.
+        results: a results folder, a frame loaded from a results folder, or a CSV table of metrics.
+        against: the baseline. None for a ranking without a baseline.
         chosen: selection of the results.
-        options: options of the fit: scoring, model, method, seed; with a baseline adaptive, max_rank_width,
+        options: options of the ranking: scoring, model, method, seed. With a baseline also adaptive, max_rank_width and
             batch_images.
         of_metrics: whether the ranking is by means of metrics.
         of_layers: options of a ranking by means of metrics: curve, uncapped, propagate.
@@ -302,7 +313,7 @@ class _RankRequest(NamedTuple):
 
     @property
     def layers(self) -> dict[str, Any]:
-        """The options for rankings by metrics, as keywords of `build_layers`."""
+        """The options in `chosen` that `build_layers` accepts, as keywords."""
         return {name: getattr(self.chosen, name) for name in ("norm", "knowledge", "per", "original", "examples")}
 
     def rank(self) -> ImageRanking:
@@ -328,22 +339,24 @@ def rank_in_detail(
     stability: bool = False,
     items: int | None = None,
 ) -> list[Any]:
-    """Compute the output of `davylamp rank`: one ranking, or one per kind of attacks, with its details.
+    """Compute the rankings that `davylamp rank` prints, with optional details.
 
     Args:
-        results: as for `rank`.
-        given: keywords of `rank` with the given values. A keyword that would have no effect raises an error.
-        library: library for which to find images with differential item functioning: at equal ability, its
-            implementations succeed more or less often than others.
-        sensitivity: whether to rank again without each subject or metric.
-        stability: whether to rank again with parts of the images.
-        items: number of images to show. It raises an error if the ranking has no images.
+        results: see `rank`.
+        given: keywords of `rank` that the user gave, with their values. A keyword without effect raises an error.
+        library: name of a library whose implementations are compared with those of other libraries (differential item
+            functioning). The result lists images on which the library's implementations succeed more or less often than
+            equally strong implementations of other libraries. None for no comparison.
+        sensitivity: whether to repeat the ranking without each subject, or without each metric.
+        stability: whether to repeat the ranking with parts of the images.
+        items: number of images to show. If the ranking does not use single images, a number raises an error.
 
     Returns:
-        `RankingOutput`s, or one `PlacementOutput`.
+        A list with one `PlacementOutput` if `given` has `against`. Otherwise a list of `RankingOutput`s: a single one,
+        or one for each kind of attacks if the ranking is by means of metrics.
 
     Raises:
-        DavylampError: as for `rank`.
+        DavylampError: see `rank`.
     """
     details = {"library": library, "sensitivity": sensitivity, "stability": stability}
     named = [name for name, value in details.items() if value] + ([] if items is None else ["items"])
@@ -363,7 +376,11 @@ def rank_in_detail(
 
 
 def _settle(results: Any, given: Mapping[str, Any], details: Collection[str] = ()) -> _RankRequest:
-    """Check the given keywords of a ranking. Raises InvalidInput for a keyword that would have no effect."""
+    """Check the keywords of a ranking, and convert them to a `_RankRequest`.
+
+    Raises:
+        InvalidInput: for a keyword that would have no effect.
+    """
     rest = dict(given)
     subjects, against, scoring = rest.get("subjects", "models"), rest.pop("against", None), rest.get("scoring", "irt")
     rows = {name: rest.pop(name) for name in (each.name for each in fields(RankedResults)) if name in rest}
@@ -378,7 +395,7 @@ def _settle(results: Any, given: Mapping[str, Any], details: Collection[str] = (
 def _describe(
     asked: _RankRequest, ranked: ImageRanking, *, library: str | None, sensitivity: bool, stability: bool
 ) -> RankingOutput:
-    """Rank by images, and add details on the items."""
+    """Build the output for a ranking by responses to images, with the requested details."""
     (ranking, responses), chosen, options = ranked, asked.chosen, asked.options
     names = responses.subjects
     size = f"{responses.values.shape[1]} items, {len(set(responses.images))} images"
@@ -409,7 +426,7 @@ def _describe(
 
 
 def _check_library(library: str, implementations: Collection[str]) -> None:
-    """Raise InvalidInput unless the library and at least one other library have implementations."""
+    """Raise an error unless the library has an implementation, and at least one other library has one."""
     have = list(dict.fromkeys(name.partition(":")[0] for name in implementations))
     if library not in have:
         raise UnknownName("library", library, have)
@@ -427,7 +444,7 @@ def is_csv(results: Any) -> bool:
 
 
 def is_of_metrics(results: Any, scoring: str, against: Any = None) -> bool:
-    """Whether a ranking is by means of metrics (CANARY's method) instead of responses to images."""
+    """Whether a ranking uses means of metrics (CANARY's method) instead of responses to single images."""
     published = isinstance(against, str) and against.startswith(PUBLISHED)
     return scoring == "canary" or is_csv(results) or is_csv(against) or published
 
@@ -438,7 +455,7 @@ def refuse_ignored(
     """Raise an error for arguments that would have no effect, before the results are read.
 
     Args:
-        given: the given keywords.
+        given: names of the arguments that the user gave.
         results: see `rank`.
         subjects: see `rank`.
         scoring: see `rank`.
@@ -460,38 +477,38 @@ def refuse_ignored(
 
     adaptive = listed("adaptive", "max_rank_width", "batch_images")
     is_placed = against is not None
-    line = f"{adaptive} cannot be used without `against` and responses to images"
+    line = f"{adaptive} needs `against`, and cannot be used with tables of metrics or scoring='canary'"
     refuse(adaptive, line, unless=is_placed and not of_metrics)
     refuse(adaptive, f"{adaptive} cannot be used without `adaptive`", unless="adaptive" in given)
     if is_placed:
-        line = f"`against` and scoring='{scoring}' cannot be combined: means over different images are not comparable"
+        line = f"`against` and scoring='{scoring}' cannot be combined: the images of the two folders may differ"
         refuse("scoring" if by_mean else "", line)
         ignored = listed("library", "items", "sensitivity", "stability", "propagate")
-        refuse(ignored, f"`against` cannot be combined with {ignored}: the items are those of the baseline")
+        refuse(ignored, f"`against` cannot be combined with {ignored}, which needs a ranking without a baseline")
     if of_metrics:
         names = ["budget", "library", "unequal", "model", "method", "items", "stability"]
         names += ["norm", "knowledge", "per", "original"] if is_file else []
         ignored = listed(*names, *(["scoring"] if by_mean else []))
         what = "a CSV table" if is_file else "scoring='canary'" if scoring == "canary" else "a table of metrics"
-        refuse(ignored, f"{what} cannot be combined with {ignored}: means of metrics are ranked with CANARY's model")
-        line = "`per` cannot be combined with scoring='canary' and subjects='defences': libraries are averaged"
+        refuse(ignored, f"{what} cannot be combined with {ignored}: CANARY's model for metrics has no such option")
+        line = "`per` has no effect with scoring='canary' and subjects='defences', which averages over libraries"
         refuse(listed("per"), line, unless=not of_defences)
     else:
         refuse(listed("propagate"), "`propagate` needs scoring='canary', the only scoring with two layers")
         ignored = listed("curve", "uncapped")
-        refuse(ignored, f"{ignored} cannot be used without scoring='canary', which ranks metrics")
+        refuse(ignored, f"{ignored} needs scoring='canary'")
         ignored = listed("model", "method", "items")
-        refuse(
-            ignored, f"{ignored} cannot be used without scoring='irt', got scoring='{scoring}'", unless=scoring == "irt"
-        )
+        refuse(ignored, f"{ignored} needs scoring='irt', got scoring='{scoring}'", unless=scoring == "irt")
     of_implementations = subjects == "implementations"
     line = "`library` needs subjects='implementations' and scoring='irt'"
     refuse(listed("library"), line, unless=of_implementations and scoring == "irt")
-    line = "`per` cannot be combined with subjects='implementations': each implementation counts"
+    line = "`per` has no effect with subjects='implementations', because every implementation is ranked"
     refuse(listed("per"), line, unless=not of_implementations)
     line = "`examples` needs subjects='defences' of a results folder"
     refuse(listed("examples"), line, unless=of_defences and not is_csv(results))
-    line = "`examples` cannot be used with a baseline of metrics, which does not say how its examples were made"
+    line = (
+        "`examples` cannot be used with a table of metrics as baseline: the table does not say how examples were made"
+    )
     refuse(listed("examples"), line, unless=not is_placed or not of_metrics)
     refuse(listed("original"), "`original` needs subjects='defences'", unless=of_defences)
 
@@ -507,17 +524,17 @@ def rank_layers(
     sensitivity: bool = False,
     seed: int = 0,
 ) -> list[LayerRanking]:
-    """Rank by CANARY's method: one table of metrics, or a folder's white-box and black-box attacks separately.
+    """Rank by means of metrics (CANARY's method). A folder's white-box and black-box attacks are ranked separately.
 
     Args:
-        results: a results folder or a CSV table.
+        results: a results folder or a CSV table of metrics.
         subjects: see `rank`.
         chosen: options of `build_layers`: norm, knowledge, per, original, examples.
         curve: see `davylamp.scoring.rank_table`.
         uncapped: see `davylamp.scoring.rank_table`.
-        propagate: whether to propagate the uncertainty of both layers.
-        sensitivity: whether to rank again without each metric.
-        seed: random seed of all random samples.
+        propagate: whether the intervals include the uncertainty of both layers of CANARY's model.
+        sensitivity: whether to repeat the ranking without each metric.
+        seed: random seed.
 
     Raises:
         InvalidInput: if no table can be ranked.
@@ -552,12 +569,12 @@ def rank_layers(
 def place_metrics(
     folder: Any, against: Any, subjects: Any, chosen: dict[str, Any], **more: Any
 ) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
-    """Rank each new subject of a table of metrics among a baseline's subjects, by CANARY's method.
+    """Rank each new subject among the subjects of a baseline by means of metrics (CANARY's method).
 
     Args:
-        folder: results folder of the new subjects, or a CSV table of metrics.
-        against: results folder or table of the baseline, or the name of a published one.
-        subjects: kind of the subjects.
+        folder: results folder or CSV table of metrics with the new subjects.
+        against: results folder or CSV table of the baseline, or the name of a published table, "published:NAME".
+        subjects: what to rank, see `rank`.
         chosen: options of `build_layers`: norm, knowledge, per, original.
         **more: options of `davylamp.scoring.place_row`: curve, uncapped, seed.
 
@@ -565,7 +582,7 @@ def place_metrics(
         The placements, and notes on the tables.
 
     Raises:
-        InvalidInput: if there is no new subject.
+        InvalidInput: if the baseline already contains all subjects, or the subjects do not fit a published table.
     """
     from ..benchmarks.canary.table9 import PUBLISHED as TABLES
     from ..benchmarks.canary.table9 import published_baseline
@@ -582,7 +599,7 @@ def place_metrics(
         if subjects != TABLES[name]:
             raise InvalidInput(f"expected subjects='{TABLES[name]}' with {against}, got {subjects}")
         notes.append(
-            f"{against} was measured on the paper's images and attacks; means over different ones are not comparable"
+            f"{against} was measured on the paper's images and attacks; with others, the means are not comparable"
         )
     else:
         matrix = _read_layer(Path(against), subjects, chosen)
@@ -602,7 +619,10 @@ def place_metrics(
 
 
 def _read_layer(folder: Path, subjects: Any, chosen: dict[str, Any], least: int = 2) -> Any:
-    """Return the table of metrics for one kind of attacks, white-box if available, with a note on other kinds."""
+    """Return the table of metrics for the white-box attacks, or for the black-box attacks if there are no others.
+
+    If there are both kinds of attacks, a note says how to rank by the other kind.
+    """
     layers = build_layers(folder, subjects, metrics_of(VIEWS[subjects]), least=least, **chosen)
     layer, matrix = next(iter(layers.items()))
     if len(layers) == 1:

@@ -69,33 +69,37 @@ def harden(
     progress: Callable[[Prepared, int], AbstractContextManager[Any]] | bool = True,
     **parameters: Any,
 ) -> TrainingResult:
-    """Train a copy of a model to be robust, and measure its robustness on held-out images.
+    """Train a robust copy of a model, and measure the robustness of the copy on images that were held out.
 
     Args:
-        model: a module that returns logits for images in [0, 1], or a name that `load_model` knows; not changed.
-        data: training images: a name that `load_data` knows, `Data`, or images and labels.
-        method: "pgd", "trades", "mart", "awp", "free", "fbf", ...: `davylamp defences` lists them.
-        validation: separate images for the model card's measurements, or None for a proportion of the data.
-        held_out: proportion of the data to hold out without `validation`, in (0, 1).
-        limit: number of images of the data to use, the first ones; None for all.
+        model: a module that returns logits for images in [0, 1], or a name that `load_model` accepts. The model is not
+            changed.
+        data: training images: images and labels, `Data`, or a name that `load_data` accepts.
+        method: training method, such as "pgd", "trades", "mart", "awp", "free" or "fbf". `davylamp defences` lists all
+            methods.
+        validation: images on which the trained model is measured, in the same forms as `data`. None to hold out a part
+            of `data`.
+        held_out: proportion of `data` that is held out if `validation` is None, in (0, 1).
+        limit: only the first `limit` images of `data` are used. None for all images.
         norm: "linf" or "l2".
-        epsilon: radius, a number or a fraction such as "8/255", or None for the usual one.
+        epsilon: radius, a number or a fraction such as "8/255". None for the radius that papers use in this norm.
         seed: random seed.
         device: device of a model given by its name.
-        out: file of weights, "NAME.pt". The model card and a checkpoint, from which an interrupted call resumes, are
-            written next to it.
+        out: file for the weights, "NAME.pt". The model card and a checkpoint are written next to this file. An
+            interrupted call resumes from the checkpoint. None to write no file.
         mixed_precision: whether to use bfloat16 where torch's autocast supports it.
-        fresh: whether to reinitialise the weights instead of continuing from the model's.
+        fresh: whether to start from new random weights instead of the weights of `model`.
         progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function that is called
-            with the prepared training and its number of images, and returns a context manager as in `corrupt_table`.
+            with the prepared training and the total number of images to process. It returns a context manager as in
+            `corrupt_table`.
         **parameters: epochs, batch_size, learning_rate, optimiser, schedule, weight_decay, and the parameters of the
             method.
 
     Returns:
-        The trained classifier, its model card and its file.
+        The trained classifier, its model card and the file of its weights.
 
     Raises:
-        DavylampError: as for `davylamp.engine.training.harden.harden`.
+        DavylampError: see `davylamp.engine.training.harden.harden`.
     """
     limit, seed = read_limit(limit), read_seed(seed)
     with ExitStack() as stack:
@@ -137,35 +141,37 @@ def fit(
     tell: Callable[[str], object] = lambda _: None,
     **loading: Any,
 ) -> VerbResult:
-    """Train a detector for a model into a file for `detect`, or fit an attack into a results folder.
+    """Train a detector for a model and store it in a file, or fit an attack and store it in a results folder.
 
     Args:
-        what: a detector, "art:binary-input", "feature-squeezing", ... (`davylamp detectors`), or an attack,
-            "art:uap@fixed", ...
-        model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
-        data: training images: a name that `load_data` knows, `Data`, or images and labels. 30 % of the images calibrate
-            the threshold of a detector.
+        what: name of a detector or of an attack. Examples are the detectors "art:binary-input" and "feature-squeezing"
+            (`davylamp detectors` lists them), and the attack "art:uap@fixed".
+        model: a module that returns logits for images in [0, 1], or a name that `load_model` accepts.
+        data: training images: images and labels, `Data`, or a name that `load_data` accepts. For a detector, 30 % of
+            the images are used to calibrate the threshold.
         limit: largest number of images.
-        attack: for a detector, the attack on whose examples it is trained.
-        norm: norm of the attack.
-        epsilon: radius of the attack, a number or a fraction such as "8/255", or None for the usual one.
-        target: for a detector, the target of its attack, as for `run_attack`, or a class number.
-        attack_parameters: for a detector, canonical parameters of its attack.
+        attack: for a detector, name of the attack that makes its adversarial training examples. None for a detector
+            that is trained without adversarial examples.
+        norm: norm of the attack. None for the default.
+        epsilon: radius of the attack, a number or a fraction such as "8/255". None for the radius that papers use.
+        target: for a detector, target rule or class number for `attack`, see `run_attack`.
+        attack_parameters: for a detector, canonical parameters of `attack`.
         parameters: parameters of the detector, or of the fitted attack.
         seed: random seed.
         device: device of a model given by its name.
-        out: the file of a detector, or None for "detector.pt". For an attack, the results folder, in which
-            `evaluate(fit_data=...)` finds the fit.
-        version: version of the model, as in `davylamp.evaluate`.
-        tell: called before the training with the defaults that were used, and the models that run in separate
-            processes.
+        out: for a detector, the file to write, which `detect` reads. None for "detector.pt". For an attack, the results
+            folder, in which `evaluate(fit_data=...)` finds the fitted attack.
+        version: version label of the model, see `davylamp.evaluate`.
+        tell: called before the training with messages about defaults that were used, and about models that run in
+            separate processes.
         **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
-        A summary with the number of images. Its attribute `made` is the detector, or the fitted attacks by key.
+        A summary with the number of images. The attribute `made` of the result is the detector, or the fitted attacks
+        by key.
 
     Raises:
-        DavylampError: if the attack needs no training, or the detector or attack does not support the request.
+        DavylampError: if the attack cannot be fitted, or an argument does not apply to the detector or attack.
     """
     check_loading(fit, loading)
     seed, radius, given = read_seed(seed), read_radius(epsilon), read_mapping(parameters, "parameters by name")
@@ -177,7 +183,7 @@ def fit(
         if is_attack:
             if out is None or attack is not None or rule or of_attack:
                 wanted = "`out` as a folder, and neither `attack`, `target` nor `attack_parameters`"
-                raise InvalidInput(f"expected {wanted} to train {what}, which is an attack")
+                raise InvalidInput(f"expected {wanted} for {what}, because it is an attack, not a detector")
             known = {"attack": what, "norm": norm, "epsilon": radius, "parameters": _parameters(given, what)}
             more = {"limit": limit, "seeds": (seed,), "device": device, **loading}
             lent, settings = classifiers_from_modules(model, stack, more, version)
@@ -188,7 +194,7 @@ def fit(
         about = {"norm": norm, "epsilon": radius, "target": rule or None, "attack_parameters": of_attack or None}
         if attack is None and (alone := [f"`{name}`" for name, value in about.items() if value is not None]):
             raise InvalidInput(
-                f"`attack` is missing for {', '.join(alone)}: the attack that makes the training examples of {what}"
+                f"`attack` is missing for {', '.join(alone)}: give the attack that makes training examples for {what}"
             )
         out = check_output_path("detector.pt" if out is None else out)
         classifier = lend_model(model, stack, device, {**loading, "tell": tell}, version)
@@ -243,7 +249,12 @@ def _train_attack(
 
 
 def _only_learning(plan: Plan) -> Plan:
-    """Keep the runs of fitted attacks, each fitted on all images. Raises an error if there are none."""
+    """Return the plan with only the runs of attacks that can be fitted, each fitted on all images.
+
+    Raises:
+        InvalidInput: if an attack is a search over several radii or attacks.
+        Unsupported: if no attack of the plan can be fitted.
+    """
     cells = []
     for cell in plan.cells:
         if cell.search.kind:
@@ -254,7 +265,7 @@ def _only_learning(plan: Plan) -> Plan:
             cells.append(replace(cell, fitted_on=seen))
     if not cells:
         names = ", ".join(dict.fromkeys(cell.row.name for cell in plan.cells))
-        raise Unsupported(f"{names} attacks each image separately: it has nothing to fit")
+        raise Unsupported(f"{names} cannot be fitted, because it attacks each image separately")
     return replace(plan, cells=tuple(cells))
 
 

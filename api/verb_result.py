@@ -1,4 +1,4 @@
-"""Result type of functions that have no result class of their own, and collection of notes."""
+"""`VerbResult`, the result type of most public functions, and `Notes`, which collects notes without duplicates."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,15 +11,15 @@ from ..engine.displayed import Displayed
 
 @dataclass(frozen=True, repr=False)
 class VerbResult(Displayed):
-    """Result of a function, available as text, as a table, and as JSON types.
+    """Result of a public function or command. It can be shown as text, as a table, and as JSON.
 
     Args:
         headline: one sentence with the most important numbers.
-        rows: the rows of the table.
-        document: the whole result as JSON types, as printed with `--json`.
+        rows: rows of the table, each a mapping from column names to values.
+        document: the whole result as JSON types. The command prints it with `--json`.
         notes: notes for the reader.
-        made: the underlying objects: certificates, indicator results, detections, a trained detector.
-        short: rows and notes that the text shows, if it does not show all.
+        made: objects from which the result was built, such as certificates, detections or a trained detector.
+        short: rows and notes to show in the text, if the text does not show all of them. None to show all.
     """
 
     headline: str
@@ -43,10 +43,10 @@ class VerbResult(Displayed):
 
 
 class Notes:
-    """Notes of one call, without duplicates, in the order in which they were added.
+    """Collects the notes of one call, without duplicates, in the order in which they were added.
 
     Args:
-        tell: called with each note as soon as it is added, or None.
+        tell: function that is called with each note as soon as the note is added. None for no function.
     """
 
     def __init__(self, tell: Callable[[str], object] | None = None):
@@ -54,7 +54,7 @@ class Notes:
         self._tell = tell
 
     def add(self, *lines: str) -> None:
-        """Add notes; empty ones are skipped."""
+        """Add notes. Empty texts and notes that were added before are skipped."""
         for line in lines:
             if line and line not in self.lines:
                 self.lines.append(line)

@@ -1,7 +1,7 @@
-"""The functions of `davylamp` for a script or a notebook: a plain module, tensors or arrays, and keywords.
+"""The functions `run_attack`, `fit_attack` and `compare`, which take a plain module, and tensors or arrays.
 
-These functions do not change settings of the calling process. Call `davylamp.keep_freed_memory()` in a script that
-attacks on a CPU: without it an attack can take 50 % longer.
+These functions do not change settings of the calling process. On a CPU, attacks can take 50 % longer unless the script
+calls `davylamp.keep_freed_memory()` first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -102,32 +102,35 @@ def run_attack(
     surrogate: nn.Module | Iterable[nn.Module] | None = None,
     **parameters: Any,
 ) -> AttackResult:
-    """Attack the images that a model classifies correctly, and judge the returned images.
+    """Attack the images that a model classifies correctly, and check which of the returned images fool the model.
 
     Args:
-        attack: "foolbox:pgd", "my_attack.py:MyAttack", or an attack object (`as_implementation`).
-        model: a module that returns logits for images in [0, 1]; it is not changed.
-        inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array; attacked in float32.
+        attack: name of an implementation, such as "foolbox:pgd" or "my_attack.py:MyAttack", or an attack object (see
+            `as_implementation`).
+        model: a module that returns logits for images in [0, 1]. The module is not changed.
+        inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array. The attack uses float32.
         labels: ground truth, shape (N,).
-        threat_model: the threat model, in place of `norm` and `epsilon`.
-        norm: "linf", "l2", "l1", "l0", "unrestricted"; None for the default of `choose_threat_model`, which is in the
-            result's notes.
-        epsilon: the radius, a number or a fraction such as "8/255", or None for the usual one, if the attack needs one.
-        target: "second-likely", "least-likely", "random", a class number, or the class of each image, shape
-            (N,); empty if untargeted.
-        surrogate: module on which the examples are made. They are then tested on `model`, which the attack never
-            queries (`knowledge` is "transfer"). For several modules, the mean of their logits is attacked. Target
-            classes are chosen by the surrogate's outputs.
+        threat_model: the threat model, in place of `norm` and `epsilon`. None to use these two.
+        norm: "linf", "l2", "l1", "l0" or "unrestricted". None for the default of `choose_threat_model`. The notes of
+            the result name the chosen norm.
+        epsilon: radius, a number or a fraction such as "8/255". None for the radius that papers use in this norm, or
+            for no radius if the attack searches for the smallest perturbation.
+        target: target class of each image, shape (N,), one class number for all images, or a rule that chooses the
+            target: "second-likely", "least-likely" or "random". "" for an untargeted attack.
+        surrogate: module on which the examples are made. The examples are then tested on `model`, which the attack
+            never queries (`knowledge` is "transfer"). If several modules are given, their mean logits are attacked.
+            Target rules use the outputs of the surrogate. None to attack `model` itself.
         **parameters: parameters of the attack by their canonical names, such as steps, step_size (a number, or
-            "2.5 epsilon / steps"), restarts and max_queries. Others have the library's default. Also `seed`, `fitted`
-            (the result of `fit_attack`), and `judge_samples` and `eot` for a random model.
+            "2.5 epsilon / steps"), restarts and max_queries. A parameter that is not given has the library's default.
+            Further keywords are `seed`, `fitted` (the return value of `fit_attack`), and, for a random model,
+            `judge_samples` and `eot`.
 
     Returns:
-        The result. Its `notes` name the defaults that were used, how the model's outputs were interpreted, and
-        whether the steps can reach the boundary of the ball.
+        The result for each image. Its `notes` name the defaults that were used, and say how the model's outputs were
+        interpreted, and whether the steps are long enough to reach the radius.
 
     Raises:
-        DavylampError: as for `davylamp.adapters.run_attack`.
+        DavylampError: see `davylamp.adapters.run_attack`.
     """
     row, epsilon = resolve_implementation(attack), read_radius(epsilon)
     parameters = current_settings(parameters, ("judge_samples",))
@@ -179,20 +182,23 @@ def fit_attack(
     target: int | None = None,
     **parameters: Any,
 ) -> Fitted:
-    """Fit an attack on images. `run_attack(..., fitted=...)` then applies it to other images.
+    """Fit an attack, such as a universal perturbation, on some images, to apply the fitted attack to other images.
+
+    Pass the return value to `run_attack` as the keyword `fitted`.
 
     Args:
-        attack: "art:uap@fixed", "davylamp:gd-uap", ...
-        model: a module that returns logits for images in [0, 1]; it is not changed.
-        inputs: fit images in [0, 1], shape (N, C, H, W); only those classified correctly are used.
+        attack: name of an implementation that can be fitted, such as "art:uap@fixed" or "davylamp:gd-uap".
+        model: a module that returns logits for images in [0, 1]. The module is not changed.
+        inputs: fit images in [0, 1], shape (N, C, H, W). Images that the model misclassifies are not used.
         labels: ground truth, shape (N,).
-        norm: as for `run_attack`, which must get the same value.
-        epsilon: as for `run_attack`.
-        target: the target class for all images, if the attack is targeted. Pass it to `run_attack` as well, as text.
-        **parameters: canonical parameters: steps, ...; also `seed`.
+        norm: norm of the attack, see `run_attack`. Pass the same value to `run_attack`.
+        epsilon: radius, see `run_attack`. Pass the same value to `run_attack`.
+        target: class number of the target for all images. None for an untargeted attack. Pass the same class to
+            `run_attack`, as text.
+        **parameters: canonical parameters of the attack, such as `steps`. Also `seed`.
 
     Raises:
-        DavylampError: as `davylamp.adapters.running.fit.fit_attack`.
+        DavylampError: see `davylamp.adapters.running.fit.fit_attack`.
     """
     row, images = resolve_implementation(attack), coerce_images(inputs)[0]
     goal = None if target is None else read_int(target, "target as a class number", 0, _MOST)
@@ -230,42 +236,44 @@ def compare(
     progress: Progress | bool = True,
     **parameters: Any,
 ) -> Comparison:
-    """Run an attack through every library that has it, on the same images, and compare each pair of implementations.
+    """Run all libraries' implementations of an attack on the same images, and compare each pair of implementations.
 
     Args:
-        attack: "pgd", or one implementation or attack as for `run_attack`; "best(pgd)", "at-saturation(foolbox:pgd)".
-        model: a module that returns logits for images in [0, 1], which is not changed, or a name that `load_model`
-            knows.
-        inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array, or None for those of `data`.
+        attack: name of an attack, such as "pgd". Or one implementation or attack object, see `run_attack`, or a search
+            such as "best(pgd)" or "at-saturation(foolbox:pgd)".
+        model: a module that returns logits for images in [0, 1], or a name that `load_model` accepts. A module is not
+            changed.
+        inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array. None for the images of `data`.
         labels: ground truth, shape (N,).
-        threat_model: the threat model, in place of `norm` and `epsilon`.
-        data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
+        threat_model: the threat model, in place of `norm` and `epsilon`. None to use these two.
+        data: name of data that `load_data` accepts, in place of `inputs`. None for "demo:imagenet".
         limit: largest number of images.
-        norm: as for `run_attack`.
-        epsilon: as for `run_attack`.
-        target: as for `run_attack`.
-        libraries: names of the libraries to use; empty for all.
-        also: further attacks, implementations, searches or user attacks to compare: "best(foolbox:pgd)".
+        norm: see `run_attack`.
+        epsilon: see `run_attack`.
+        target: see `run_attack`.
+        libraries: names of the libraries to use. Empty for all libraries.
+        also: further attacks, implementations, searches or user attacks that take part in the comparison, such as
+            "best(foolbox:pgd)".
         fixed: whether to include variants in which davylamp has fixed an issue of the library.
-        defaults: whether parameters that are not given have each library's default.
+        defaults: which values parameters have that are not given. If True, each library's own defaults. If False, the
+            same values in all libraries.
         seed: random seed.
         judge_samples: for a random model, number of outputs by which each example is judged. None for 20.
         eot: for a random model, number of outputs that are averaged for each query of the attack. None for 1.
         device: device of a model given by its name.
-        version: version of the model, as in `davylamp.evaluate`.
-        loading: settings of `Config` for a model loaded by name: isolate, request_rate, ... The value of "tell" is a
-            function that is called with each note.
+        version: version label of the model, see `davylamp.evaluate`.
+        loading: settings of `Config` for a model loaded by name, such as isolate and request_rate. The entry "tell" may
+            be a function that is called with each note.
         progress: whether to show a progress bar on a terminal, or a line in a notebook. Or a function that is called
-            with the number of attacked images and the expected work of each implementation, and returns a context
+            with the number of images to attack and the expected work of each implementation. It returns a context
             manager as in `corrupt_table`.
-        **parameters: parameters of the attack by their canonical names, for every implementation. Others have the same
-            value in all libraries, or with `defaults` each library's default.
+        **parameters: parameters of the attack by their canonical names, for all implementations.
 
     Returns:
-        The comparison. It has `notes` like those of `run_attack`'s result.
+        The comparison. Its `notes` are like those of the result of `run_attack`.
 
     Raises:
-        DavylampError: as `davylamp.engine.compare`.
+        DavylampError: see `davylamp.engine.compare`.
     """
     epsilon, target, seed, limit = read_radius(epsilon), read_target(target), read_seed(seed), read_limit(limit)
     loading = current_settings(read_mapping(loading, "loading settings by name"), LOADING)
@@ -336,23 +344,32 @@ def _dear_note(passes: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def _further_rows(also: Any, rules: ThreatModel, *, fixed: bool) -> list[Implementation]:
-    """Return the implementations to compare with. Raises Unsupported if one supports no attack in the norm."""
+    """Return the implementations that the argument `also` names.
+
+    Raises:
+        Unsupported: if none of the implementations of an entry supports the norm.
+    """
     rows: list[Implementation] = []
     for other in [also] if callable(also) else read_list(also, "attacks to compare with"):
         others = rows_of(other, (), fixed=fixed, norm=rules.norm)
         if not any(rules.norm in row.classes for row in others):
             have = ", ".join(sorted({each for row in others for each in row.classes}))
             wanted = f"`also` {getattr(other, '__name__', other)} does not support norm {rules.norm}, only {have}"
-            raise Unsupported(f"{wanted}; choose a norm that both support: `norm`")
+            raise Unsupported(f"{wanted}; choose a `norm` that all compared attacks support")
         rows += others
     return rows
 
 
 def _split_target(target: Any, targets: Any, count: int) -> tuple[str, Tensor | None]:
-    """Return the target rule ("" if there is none) and the class of each image (None if not given)."""
+    """Split the argument `target` into a rule and classes.
+
+    Returns:
+        The target rule or class number as text, and the target class of each image. If classes per image are given, the
+        text is "". Otherwise the classes are None.
+    """
     is_each = isinstance(target, Tensor | np.ndarray | list | tuple)
     if targets is not None and (is_each or target not in ("", None)):
-        raise InvalidInput("`target` and `targets` cannot be combined: give the class of each image as `target`")
+        raise InvalidInput("`target` and `targets` cannot be combined; give the class of each image as `target`")
     if not is_each and targets is None:
         return read_target(target), None
     given: Any = target if is_each else targets
@@ -368,11 +385,11 @@ def rows_of(attack: Any, libraries: Iterable[str], *, fixed: bool, norm: str | N
     Args:
         attack: see `compare`.
         libraries: names of the libraries to use; empty for all.
-        fixed: whether to include the fixed variants.
-        norm: for a search, the required norm, or None for any norm of its attack.
+        fixed: whether to include variants in which davylamp has fixed an issue of the library.
+        norm: for a search such as "best(pgd)", the norm that its attack must support. None for any norm.
 
     Raises:
-        DavylampError: if a library is unknown, or there are no such implementations.
+        DavylampError: if a library is unknown, or none of the libraries has the attack.
     """
     wanted = read_list(libraries, "libraries as names", str)
     for name in wanted:
@@ -404,20 +421,24 @@ def _chosen(asked: AttackChoice, rows: Sequence[Implementation], rules: ThreatMo
 def _rules(
     threat_model: ThreatModel | None, asked: AttackChoice, rows: Sequence[Implementation], size: int | None
 ) -> ThreatModel:
-    """Return the given threat model, or build one from the keywords. Raises InvalidInput if both are given.
+    """Return the argument `threat_model`, or, if it is None, a threat model built from the norm and the radius.
 
     Args:
-        threat_model: as given, or None.
-        asked: the attack with norm and radius as given by keyword.
+        threat_model: the argument of the caller. None if not given.
+        asked: the attack, with the norm and the radius that were given as keywords.
         rows: implementations of the attack.
-        size: number of components of an image; None if unknown.
+        size: number of components of an image. None if unknown.
+
+    Raises:
+        InvalidInput: if a threat model is given together with a norm, a radius, or a target that it does not allow.
+        WrongType: if `threat_model` is not a `ThreatModel`.
     """
     if threat_model is None:
         return threat_model_of(asked, rows, size)
     if not isinstance(threat_model, ThreatModel):
         raise type_error("a ThreatModel, or norm and epsilon by keyword", threat_model)
     if asked.norm is not None or asked.epsilon is not None:
-        raise InvalidInput("expected a threat model or norm and epsilon, got both")
+        raise InvalidInput("`threat_model` cannot be combined with `norm` or `epsilon`; give one or the other")
     if asked.target and not threat_model.targeted:
         raise InvalidInput(f"expected a targeted threat model with target={asked.target!r}, got an untargeted one")
     return threat_model
@@ -426,12 +447,15 @@ def _rules(
 def warnings_before(
     rows: Sequence[Implementation], rules: ThreatModel, parameters: Mapping[str, Any], eot: Any, model: nn.Module
 ) -> tuple[str, ...]:
-    """Return warnings known before a run: steps too short for the radius, and samples averaged twice.
+    """Return warnings that are known before a run.
+
+    A warning says that an attack's steps are too short to reach the radius, or that outputs of a random model are
+    averaged by the attack as well as by `eot`.
 
     Args:
         rows: implementations to run.
         rules: threat model.
-        parameters: parameters that were given; others have the library's default.
+        parameters: parameters that the user gave. Other parameters have the library's default.
         eot: for a random model, number of outputs that are averaged for each query of the attack.
         model: model under attack.
     """
@@ -450,14 +474,17 @@ def hints_after(
     eot: int | None = None,
     surrogate: Classifier | None = None,
 ) -> list[str]:
-    """Return notes on a model: how outputs are read, gradients of defences, samples, accuracy at chance level.
+    """Return notes on a model, which are added to the result of an attack.
+
+    The notes say how the model's outputs were interpreted, which gradients of a defence were used, how often a random
+    model was sampled, and whether the accuracy is at chance level.
 
     Args:
         classifier: the model under attack.
-        result: result of an attack on the model; None if all attacks failed.
+        result: result of an attack on the model. None if all attacks failed.
         draws: for a random model, number of outputs by which an example is judged. None for the default.
-        eot: for a random model, number of outputs that are averaged for each query of the attack.
-        surrogate: model on which the examples are made.
+        eot: for a random model, number of outputs that are averaged for each query of the attack. None for the default.
+        surrogate: model on which the examples were made. None if the examples were made on `classifier`.
     """
     hint = None if result is None else explain_accuracy(result.logits, result.labels)
     passed = describe_gradients((surrogate or classifier).name)
@@ -468,9 +495,10 @@ def hints_after(
 
 
 def hints_before(classifier: Classifier, inputs: Tensor, labels: Tensor) -> list[str]:
-    """Return warnings about a model before an attack: varying outputs, probabilities as outputs, low accuracy.
+    """Return warnings about a model that are known before an attack.
 
-    A model behind a server is not queried for this.
+    They concern outputs that differ between calls, outputs that are probabilities, and an accuracy at chance level. A
+    model behind a server is not queried. For such a model, only the warning about probabilities is possible.
 
     Args:
         classifier: the model.
@@ -485,6 +513,6 @@ def hints_before(classifier: Classifier, inputs: Tensor, labels: Tensor) -> list
 
 
 def _learned_from(row: Implementation, result: AttackResult) -> tuple[str, ...]:
-    """Return a note if an attack was fitted on the evaluation images."""
+    """Return a note if an attack was fitted on the images on which it is evaluated."""
     flattered = row.universal and not row.data_free and result.fitted is None
     return ("fitted on the evaluation images; call fit_attack to fit on others",) if flattered else ()

@@ -1,4 +1,4 @@
-"""Function that judges the examples of a verdict file again."""
+"""Checks a verdict file: a ZIP file with adversarial examples that, according to its author, fool a model."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,32 +25,36 @@ def verify(
     version: str = "",
     **loading: Any,
 ) -> VerbResult:
-    """Judge the adversarial examples of a verdict on a model again, with one forward pass for each image.
+    """Check on a model whether the adversarial examples of a verdict file fool it, with one forward pass per image.
 
-    The result is a lower bound of the model's vulnerability that needs no trust in the author of the file, except that
-    the originals and their labels are taken from it, unless `data` is given.
+    The confirmed number of fooled images is a lower bound of the model's vulnerability. The attacks of the file's
+    author need not be trusted for this bound. Clean images and labels are also read from the file. Give `data` to check
+    whether the author changed these images or labels.
 
     Args:
-        file: a verdict, written by `export` with form="verdict".
-        model: the model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
-        data: the images from which the originals were taken, as images and labels or a name, to check them.
-        key: public key of the author, 64 hexadecimal digits; "" accepts any author.
+        file: the verdict file, written by `export` with form="verdict".
+        model: a module that returns logits for images in [0, 1], or a name that `load_model` accepts.
+        data: the data set from which the author took the clean images: images and labels, or a name. None to skip the
+            check of clean images and labels.
+        key: public key of the author, 64 hexadecimal digits. "" to accept any author.
         device: device of a model given by its name.
-        version: version of the model, as in `davylamp.evaluate`.
+        version: version label of the model, see `davylamp.evaluate`.
         **loading: settings of `Config` for a model loaded by name: isolate, request_rate, ...
 
     Returns:
-        One row per claim, with the claimed and the confirmed number of fooled images. `document["holds"]` is whether
-        the model confirms every example.
+        One row per claim, with the claimed and the confirmed number of fooled images. `document["holds"]` is True if
+        every claimed example fools the model.
 
     Raises:
-        DavylampError: as for `read_verdict` and `judge_verdict`.
+        DavylampError: see `read_verdict` and `judge_verdict`.
     """
     check_loading(verify, loading)
     verdict = read_verdict(file, read_text(key, "`key` as text"))
     subject = verdict.manifest.subject
     if model is None:
-        raise InvalidInput(f"{file} is about a model called {subject.model}; pass a model that you trust as `model`")
+        raise InvalidInput(
+            f"{file} is about a model called {subject.model}; give your own copy of this model as `model`"
+        )
     images = None if data is None else coerce_labelled(data)
     with ExitStack() as stack:
         named = add_parts(model, version=version) if isinstance(model, str) else ""

@@ -1,1 +1,1 @@
-"""Commands, one module per group. Each parses its options, calls one function and prints the result."""
+"""The commands of the command line. Each command parses its options, calls one function and prints the result."""

@@ -38,7 +38,7 @@ def list_attacks(
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """List the attacks and their libraries, or show one attack's parameters, defaults and known issues by library."""
+    """List attacks and the libraries that have them. With ATTACK, show its parameters and known issues by library."""
     from ..report.text.catalogue import SHORT, catalogue_json, print_attacks, print_catalogue
 
     view.check("json" if as_json else "")
@@ -93,7 +93,7 @@ def _say_refused() -> None:
 
 @dataclass(frozen=True)
 class ParameterOptions:
-    """Options for frequent parameters of an attack."""
+    """Options for the most frequently used parameters of an attack."""
 
     steps: Annotated[int | None, typer.Option(rich_help_panel="Attacks", help="number of iterations")] = None
     step_size: Annotated[str | None, typer.Option(rich_help_panel="Attacks", help="step size, such as 1/255")] = None

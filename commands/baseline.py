@@ -19,7 +19,7 @@ _PANEL = "New models among evaluated ones"
 
 @dataclass(frozen=True)
 class BaselineOptions:
-    """Options that select the baseline and the images used for placement."""
+    """Options for ranking new models among the models of a baseline folder."""
 
     against: Annotated[
         Path | None,
@@ -50,7 +50,11 @@ class BaselineOptions:
 
     @property
     def is_given(self) -> bool:
-        """Whether `--against` was given. Raises InvalidInput if other options of this group were given without it."""
+        """Whether `--against` was given.
+
+        Raises:
+            InvalidInput: if `--against` was not given, but options that need it were given.
+        """
         given = {
             "--adaptive": self.adaptive,
             "--max-rank-width": self.max_rank_width is not None,
@@ -65,14 +69,14 @@ class BaselineOptions:
 def place_newcomers(
     given: Given, seen: InputOptions, against: BaselineOptions, out: Path, run: Any, *, as_json: bool
 ) -> int:
-    """Attack new models with the baseline's attacks and place them. Return 0, or 1 if some runs failed.
+    """Attack new models with the attacks of a baseline folder, and print their ranks. Returns 0, or 1 if a run failed.
 
     Args:
-        given: values of other options, by argument of `evaluate`.
+        given: values of other options, by argument name of `evaluate`.
         seen: options for the models' inputs and outputs.
-        against: options for the baseline and for the number of images.
-        out: results folder.
-        run: execution options, see `ExecutionOptions`.
+        against: options for the baseline and the selection of images.
+        out: results folder of the new models.
+        run: options for the execution.
         as_json: whether to print one JSON document instead of tables.
     """
     from ..api.baseline_placement import place
@@ -80,13 +84,13 @@ def place_newcomers(
     from ..report.text.ranking import PlacementOutput
 
     if run.part is not None:
-        raise InvalidInput(
-            "--against and --part cannot be combined: a new model is placed in one undivided run; drop --part"
-        )
+        raise InvalidInput("--against and --part cannot be combined; omit --part")
     if run.until is not None:
-        raise InvalidInput("--against and --until cannot be combined: --adaptive chooses the images; drop --until")
+        raise InvalidInput("--against and --until cannot be combined; use --adaptive")
     if seen.is_given:
-        raise InvalidInput("with --against, use MODEL+input:crop=224,... or MODEL+outputs:labels instead of options")
+        raise InvalidInput(
+            "with --against, name the settings in the model: MODEL+input:crop=224,... or MODEL+outputs:labels"
+        )
     settings = loading_settings({name: value for name, value in given.items() if value not in (None, ())})
     if "models" not in settings:
         raise InvalidInput("--against needs --models: name the new model")

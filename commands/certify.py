@@ -1,4 +1,4 @@
-"""Command that certifies a smoothed model: certified l2 radius of each prediction."""
+"""Command that certifies a model with randomised smoothing."""
 
 import json
 from typing import Annotated, Any
@@ -20,7 +20,7 @@ def certify_smoothed(
     data: Data = "demo:imagenet",
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     n0: Annotated[int, typer.Option(min=1, max=10**7, help="noise samples that select the class")] = 100,
-    n: Annotated[int, typer.Option(min=1, max=10**7, help="noise samples that bound its probability")] = 1000,
+    n: Annotated[int, typer.Option(min=1, max=10**7, help="noise samples that bound the class's probability")] = 1000,
     alpha: Annotated[float, typer.Option(help="largest probability that the certificate of an image is wrong")] = 0.001,
     radius: Annotated[
         list[str] | None, typer.Option(help="l2 radius at which certified accuracy is reported (repeatable)")
@@ -33,7 +33,7 @@ def certify_smoothed(
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Certify a model with randomised smoothing (Cohen et al. 2019): prediction and l2 radius of each image."""
+    """Certify predictions with randomised smoothing (Cohen et al. 2019): the l2 radius in which each is constant."""
     from ..api.measuring import certify
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)

@@ -49,7 +49,7 @@ def challenge_defence(
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a defence with adaptive attacks, and write a verdict and a page."""
+    """Attack a defence with adaptive attacks, print whether it holds, and write an HTML page."""
     from ..adapters.paths import expand_path
     from ..api.measuring import challenge
     from ..report.page.build import build_report, write_file

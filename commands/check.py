@@ -1,4 +1,4 @@
-"""Commands that complete a results folder: failure indicators, and metrics that were not measured."""
+"""Commands that compute failure indicators and further metrics for a results folder."""
 
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +27,7 @@ def check_results(
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """Run failure indicators on a results folder: gradient masking, weak or broken attacks, wrong models."""
+    """Check whether the numbers in a results folder can be trusted: masked gradients, weak attacks, wrong models."""
     import json
 
     from ..api.folders import check
@@ -58,7 +58,7 @@ def measure_results(
     strict: Annotated[bool, typer.Option("--strict", help="exit with code 2 if a run could not be measured")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compute metrics of finished runs later, from the examples that a results folder keeps."""
+    """Compute further metrics for finished runs, from the examples that a results folder stores."""
     import json
 
     from ..api.folders import measure

@@ -66,7 +66,7 @@ def defences() -> list[str]:
 
 
 def metrics() -> list[str]:
-    """Return the symbols of metrics. They are parsed from the source, because importing the metrics needs torch."""
+    """Return the symbols of metrics. They are read from the source code, because importing metrics imports torch."""
     texts = [path.read_text(encoding="utf-8") for path in sorted((_ROOT / "metrics").glob("*.py"))]
     return list(dict.fromkeys(symbol for text in texts for symbol in re.findall(r'\bsymbol="(.+?)"', text)))
 
@@ -86,7 +86,7 @@ def corruptions() -> list[str]:
 
 
 def completer_of(parameter: str) -> Callable[[str], list[str]] | None:
-    """Return the completion function of a parameter; None if the shell should complete file names."""
+    """Return the function that completes values of a command's parameter. None if the shell completes file names."""
     names = COMPLETED.get(parameter)
     if names is None:
         return None

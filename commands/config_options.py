@@ -1,7 +1,7 @@
-"""Builds command-line options, with their help, from the fields of `Config` and `AttackChoice`.
+"""Builds the options of commands, with their help, from the fields of the dataclasses `Config` and `AttackChoice`.
 
-The name, type, range, default and help of such an option are defined only in the dataclass, which TOML files and the
-API also use. Values are checked there. Error messages name the option instead of the key.
+Name, type, range, default and help of such an option are defined only in the dataclass, which is also used for TOML
+files and for Python. The dataclass checks the values. Its error messages are changed to name the option.
 """
 
 import copy
@@ -51,19 +51,21 @@ _KEYWORD = re.compile(r"`(\w+)(?:=([^`]*))?`|(?<![\w/.:-])(\w+)=('[\w-]*')")
 
 @dataclass(frozen=True)
 class Keyword:
-    """Marks an option that has a different name in the API."""
+    """Mark in an annotation: the option has a different name in Python."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class FromConfig:
-    """Marks a parameter of a command that stands for options of a dataclass. It receives the given values by field.
+    """Mark in an annotation: the parameter of a command stands for several options, one for each field of a dataclass.
+
+    The command's function receives a dict with the values that the user gave, by field.
 
     Args:
-        names: fields; empty for all fields for which the command has no other parameter.
-        record: `Config`, or `AttackChoice` for norm, radius, target and parameters.
-        several: fields that may be given repeatedly.
+        names: fields that become options. Empty for all fields for which the command has no other parameter.
+        record: the dataclass: `Config`, or `AttackChoice` for norm, radius, target and parameters.
+        several: fields whose options can be repeated.
     """
 
     names: tuple[str, ...] = ()
@@ -72,10 +74,10 @@ class FromConfig:
 
 
 class Command(TyperCommand):
-    """A command that accepts old names of options, and suggests similar values if a choice is invalid."""
+    """Typer command that accepts old names of options, and suggests similar values after an invalid choice."""
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
-        """Parse the arguments into a context, as Typer does."""
+        """Parse the arguments into a Click context. An invalid choice raises an error with suggestions."""
         try:
             return super().make_context(*arguments, **more)
         except typer.BadParameter as error:
@@ -83,14 +85,14 @@ class Command(TyperCommand):
             raise
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, in which options may have old names."""
+        """Parse the arguments, after old names of options have been replaced by current names."""
         return super().parse_args(
             ctx, current_arguments(args, [each for option in self.params for each in option.opts])
         )
 
 
 def suggest_choice(message: str) -> str:
-    """Add close matches to Typer's message about an invalid choice."""
+    """Return Typer's message about an invalid choice, with similar valid choices added."""
     text = message.removeprefix("Value error, ")
     match = re.fullmatch(r"'(.*)' is not one of (.*)\.", text)
     if match is None:
@@ -100,10 +102,11 @@ def suggest_choice(message: str) -> str:
 
 
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace grouped parameters of a command by one option for each of their fields, in a signature for Typer.
+    """Return a function with a signature for Typer, in which each option is a parameter of its own.
 
-    A parameter marked `FromConfig` receives a dict of the given values. A parameter whose type is a dataclass of
-    options receives an instance of the dataclass.
+    Two kinds of parameters of `function` are replaced by one option for each field. A parameter marked `FromConfig`
+    receives a dict of the values that the user gave. A parameter whose type is a dataclass of options receives an
+    instance of the dataclass.
     """
     declared = inspect.signature(function).parameters
     marks = {name: _mark_of(parameter.annotation) for name, parameter in declared.items()}
@@ -138,7 +141,10 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read_given(values: Given, record: type = Config) -> Given:
-    """Return the given values by field. Lists are split at commas and numbers converted, without validation."""
+    """Return the values that the user gave, by field.
+
+    Lists are split at commas, and texts are converted to numbers. Values are not checked.
+    """
     given = {}
     for name, value in values.items():
         if value is None or value is False:
@@ -153,23 +159,23 @@ def read_given(values: Given, record: type = Config) -> Given:
 
 
 def keywords_of(options: Any, given: Collection[str]) -> Given:
-    """Return the given values from a dataclass of options, by their keyword in the API."""
+    """Return the values in a dataclass of options that the user gave, by their keyword in Python."""
     hints = get_type_hints(type(options), include_extras=True)
     return {_keyword_of(name, hints[name]): value for name, value in vars(options).items() if name in given}
 
 
 def option_of(name: str) -> str:
-    """Return the command-line option for a field: "--seed" for "seeds"."""
+    """Return the option for a field of `Config`, such as "--seed" for "seeds"."""
     option = next((each for record in (Config, AttackChoice) if (each := _options(record).get(name))), None)
     return f"--{option.name if option is not None and option.name else _dashed(name)}"
 
 
 @contextmanager
 def named_by_option(typed: Mapping[str, str]) -> Iterator[None]:
-    """Rewrite errors raised inside the block to name the option instead of the config key or keyword.
+    """Context manager that changes the messages of errors: options are named instead of config keys or keywords.
 
     Args:
-        typed: options of the command, by keyword.
+        typed: options of the command, by keyword in Python.
     """
     token = _TYPED.set(typed)
     try:
@@ -189,9 +195,9 @@ def named_by_option(typed: Mapping[str, str]) -> Iterator[None]:
 
 
 def in_options(message: str) -> str:
-    """Replace API keywords in a message by the command's options, such as "`budget`" by "--epsilon".
+    """Replace Python keywords in a message by the options of the current command, such as "`budget`" by "--epsilon".
 
-    A call that takes a results folder becomes a command: "`table(by='models')`".
+    A Python call such as "`table(by='models')`" is replaced by the command "`davylamp table FOLDER --by models`".
     """
 
     def option(match: re.Match[str]) -> str:
@@ -210,13 +216,13 @@ def in_options(message: str) -> str:
 
 
 def _option_typed(name: str) -> str | None:
-    """Return the option of the current command for a keyword; singular if it is repeatable."""
+    """Return the option of the current command for a Python keyword. A repeatable option has a singular name."""
     typed = _TYPED.get({})
     return typed.get(name) or typed.get(name.removesuffix("s"))
 
 
 def _typed(name: str, parameter: inspect.Parameter) -> tuple[str, str]:
-    """Return the API keyword and the option for a parameter."""
+    """Return the Python keyword and the option name of a parameter."""
     marks, keyword = getattr(parameter.annotation, "__metadata__", ()), _keyword_of(name, parameter.annotation)
     info = next((mark for mark in marks if isinstance(mark, OptionInfo)), None)
     if info is None:
@@ -263,14 +269,14 @@ def _options_of(mark: FromConfig, taken: set[str]) -> dict[str, inspect.Paramete
 
 
 def _number_in(hint: Any) -> Any:
-    """Return the number type of a field, plain or in a list; None if it is not numeric."""
+    """Return the type of the numbers in a field, which may be a list. None if the field has no numbers."""
     kind = _plain_type(hint)
     inside = [_plain_type(each) for each in get_args(kind)] if get_origin(kind) is tuple else [kind]
     return inside[0] if inside[0] in (int, float) else None
 
 
 def _number(text: Any, kind: Any) -> Any:
-    """Convert a text to a number. Other texts are returned unchanged and rejected by the dataclass later."""
+    """Convert a text to a number. A text that is not a number is returned unchanged, and refused by the dataclass."""
     if kind is None or not isinstance(text, str):
         return text
     if _NUMBER.fullmatch(text.strip()):
@@ -282,7 +288,7 @@ def _number(text: Any, kind: Any) -> Any:
 
 
 def _shown(name: str, parameter: inspect.Parameter) -> inspect.Parameter:
-    """Add help to a parameter: short value name, possible values and completion."""
+    """Return a parameter with more help: a short name of its value, the possible values and shell completion."""
     marks = getattr(parameter.annotation, "__metadata__", ())
     info = next((copy.copy(mark) for mark in marks if isinstance(mark, (OptionInfo, ArgumentInfo))), None)
     if info is None:
@@ -301,7 +307,7 @@ def _shown(name: str, parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def _choices(kind: Any) -> tuple[str, ...]:
-    """Return the values of an Enum or a Literal; empty for other types."""
+    """Return the values of an Enum or a Literal. Empty for other types."""
     if isinstance(kind, type) and issubclass(kind, Enum):
         return tuple(str(each.value) for each in kind)
     return get_args(kind) if get_origin(kind) is Literal else ()
@@ -312,7 +318,7 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 
 def _mark_of(annotation: Any) -> Any:
-    """Return the annotation's `FromConfig` mark or dataclass of options; None for a single option."""
+    """Return the `FromConfig` mark or the dataclass of options in an annotation. None for a single option."""
     marks = [mark for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, FromConfig)]
     return marks[0] if marks else annotation if is_dataclass(annotation) else None
 
@@ -322,7 +328,7 @@ def _is_mapping(kind: Any) -> bool:
 
 
 def _plain_type(hint: Any) -> Any:
-    """Strip `Annotated` and `None` from a type hint."""
+    """Return a type hint without `Annotated` and without `None`."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) in (Union, UnionType):

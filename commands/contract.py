@@ -1,4 +1,4 @@
-"""Command for contributors: tests attacks against their contract, and on misbehaving models."""
+"""Command for contributors: checks that attacks keep the rules of the contract, and runs misbehaving models."""
 
 import json
 from typing import Annotated, Any
@@ -43,9 +43,10 @@ def check_attacks(
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """Test attacks against their contract, on a model with a known optimum and on deliberately misbehaving models.
+    """Check that attacks keep the rules of the contract, such as staying within the radius.
 
-    The exit code is 1 if an attack violates the contract, or reports a false success or false robustness.
+    The attacks run on a linear model with known smallest perturbations, and on models that misbehave on purpose. The
+    exit code is 1 if an attack breaks a rule, or if a false success or false robustness is reported.
     """
     view.check("json" if as_json else "")
     if misbehaving:
@@ -68,7 +69,7 @@ def check_attacks(
 def _check_contracts(
     names: list[str], param: list[str], norm: list[str], view: TableOptions, *, quick: bool, as_json: bool
 ) -> bool:
-    """Test attacks against their contract. Return whether one is broken."""
+    """Run the contract checks and print the results. Returns whether an attack breaks a rule."""
     from ..adapters import LIBRARIES
     from ..adapters.contract.contract_checks import check_contracts
     from ..adapters.threat_model import NORMS
@@ -110,7 +111,7 @@ def _run_misbehaving_models(
     first_norm: bool,
     as_json: bool,
 ) -> bool:
-    """Run implementations on misbehaving models (NaN, saturated, random...). Return whether a result is false."""
+    """Run implementations on misbehaving models and print the results. Returns whether a reported result is false."""
     from ..adapters import LIBRARIES
     from ..adapters.catalogue.lookup import find_implementation
     from ..adapters.contract.misbehaving_models import PLANTS, run_misbehaving_model_checks

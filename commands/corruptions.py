@@ -22,7 +22,7 @@ def list_corruptions(
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """List every corruption (DATA+NAME:severity applies it; severities 1 to 5) and the perturbation sequences."""
+    """List corruptions and perturbation sequences. DATA+NAME:severity applies a corruption, with severity 1 to 5."""
     from ..adapters.data.corruptions.published import CORRUPTIONS, find_corruption
     from ..adapters.data.corruptions.sequences import SEQUENCES
 
@@ -56,7 +56,7 @@ def _print_listed(rows: list[Any], sequences: list[Any], console: Any) -> None:
 def tabulate_corruptions(
     *,
     models: Annotated[
-        list[str] | None, typer.Argument(help="models, as in evaluate; without any, show the tables of the folder")
+        list[str] | None, typer.Argument(help="models, as in evaluate; without models, show the tables of the folder")
     ] = None,
     seen: InputOptions,
     data: Annotated[str, typer.Option(help="clean images, or imagenet-c:PATH, cifar-10-c:PATH")] = "demo:imagenet",
@@ -89,7 +89,7 @@ def tabulate_corruptions(
     as_latex: Annotated[bool, typer.Option("--latex", help="print a LaTeX table (booktabs) with caption")] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure robustness to corruptions: errors by severity, CE, mCE, RmCE, FP and mFR."""
+    """Measure the errors of models on corrupted images: by severity, and as CE, mCE, RmCE, FP and mFR."""
     from ..api.corrupting import corrupt_table
     from ..engine.plan.config import Config
     from ..engine.plan.config_file import expand_models

@@ -38,7 +38,7 @@ def list_defences(
 
 
 def _print_defences(rows: list[Any], methods: list[Any], console: Any, *, chosen: list[Any]) -> None:
-    """Print defences and training methods. Those in `chosen` are printed with explanations of their parameters."""
+    """Print defences and training methods. For those in `chosen`, the parameters are explained."""
     from ..report.text.console import print_table
 
     if rows:
@@ -57,7 +57,7 @@ def _print_defences(rows: list[Any], methods: list[Any], console: Any, *, chosen
 
 
 def print_methods(methods: list[dict[str, Any]], console: Any, *, explained: bool) -> None:
-    """Print training methods, and once the parameters that all methods share."""
+    """Print training methods, followed by the parameters that all methods have."""
     from ..engine.training.methods import describe_parameter
     from ..engine.training.settings import LOOP
     from ..report.text.console import print_table

@@ -31,7 +31,7 @@ def list_detectors(
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """List every detector: training data, defaults, and whether it is differentiable for attacks."""
+    """List detectors with their training data, their defaults, and whether attacks can use their gradients."""
     from ..adapters.models.detectors.detector_rows import LEFT_OUT, ROWS, find_detector
 
     view.check("json" if as_json else "")
@@ -47,7 +47,7 @@ def list_detectors(
 
 
 def _print_detectors(rows: list[Any], chosen: list[Any], console: Any) -> None:
-    """Print detectors. Those in `chosen` are printed with explanations of their parameters."""
+    """Print detectors. For those in `chosen`, the parameters are explained."""
     from ..report.text.console import print_table
 
     shown = ("detector", "title", "learns", "defaults", "differentiable", "source")
@@ -148,7 +148,7 @@ def detect_examples(
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Measure detectors on stored examples: ROC AUC, detection at given false-positive rates, undetected successes."""
+    """Measure how well detectors find the adversarial examples that a results folder stores."""
     from ..api.folders import detect
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)

@@ -32,14 +32,14 @@ _CORRUPTIONS = (
 
 
 class Availability(NamedTuple):
-    """Whether a library or an extra is usable on this machine.
+    """State of an attack library, or of an extra of davylamp, on this machine.
 
     Args:
         name: name of the library or extra.
-        version: installed version of a library; "" for an extra.
-        what: number of attacks of a library, or purpose of an extra.
-        problem: why it is unusable; "" if usable.
-        command: command that installs it; "" if nothing needs to be installed.
+        version: installed version of a library. "" for an extra.
+        what: for a library, the number of its attacks. For an extra, its purpose.
+        problem: reason why the library or extra cannot be used. "" if it can be used.
+        command: command that installs the library or extra. "" if nothing needs to be installed.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Availability(NamedTuple):
 
 
 def examine(view: TableOptions, as_json: Json = False) -> None:
-    """Report which attack libraries and extras are usable here, and how to install the others."""
+    """Show which attack libraries and extras can be used on this machine, and how to install the others."""
     from ..report.text.console import print_table
 
     view.check("json" if as_json else "")
@@ -85,7 +85,7 @@ def examine(view: TableOptions, as_json: Json = False) -> None:
 
 
 def examine_libraries() -> list[Availability]:
-    """Check which attack libraries are usable: the classes of all their attacks can be imported."""
+    """Return the state of each attack library. A library can be used if all its attack classes can be imported."""
     from ..adapters.catalogue.lookup import LIBRARIES, load_class
     from ..errors import DavylampError, MissingLibrary
 
@@ -109,7 +109,7 @@ def examine_libraries() -> list[Availability]:
 
 
 def examine_extras() -> list[Availability]:
-    """Check which other extras are usable: all their requirements are installed."""
+    """Return the state of each extra that is not a library. An extra can be used if its requirements are installed."""
     required = distribution("davylamp").requires or ()
     states = []
     for name, what in EXTRAS.items():
@@ -123,7 +123,7 @@ def examine_extras() -> list[Availability]:
 
 
 def _applies(requirement: str) -> bool:
-    """Whether a requirement applies to this system. Only platform and Python version are considered."""
+    """Whether a requirement applies to this platform and Python version. Other markers are ignored."""
     import sys
 
     if "sys_platform" in requirement:

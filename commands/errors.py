@@ -1,4 +1,4 @@
-"""Error handling of commands: one line on standard error, and an exit code by kind of error."""
+"""Error handling of commands. An error is printed as one line on standard error, and determines the exit code."""
 
 import errno
 import io
@@ -14,7 +14,7 @@ _FULL = {errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT, errno.EBADF}
 
 
 def open_output() -> None:
-    """Configure the standard streams to escape characters that the output encoding lacks."""
+    """Make the standard streams escape characters that their encoding does not have."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the parent process
@@ -24,17 +24,14 @@ def open_output() -> None:
 
 
 def protected() -> AbstractContextManager[None]:
-    """Prevent user code from ending the process or its output while a command runs.
-
-    The code for this is imported late, so that commands start fast.
-    """
+    """Context manager that protects the process from user code while a command runs, see `protect_process`."""
     from ..adapters.user_code_guard import process_protected
 
     return process_protected()
 
 
 def refuse_empty(arguments: Sequence[str]) -> None:
-    """Raise InvalidInput for an empty argument, such as an unset shell variable."""
+    """Raise InvalidInput if a command line argument is empty, for example because of an unset shell variable."""
     for place, text in enumerate(arguments):
         option, equals, value = text.partition("=") if text.startswith("--") else ("", "=", text)
         if equals and not value.strip():
@@ -46,7 +43,7 @@ def refuse_empty(arguments: Sequence[str]) -> None:
 
 @contextmanager
 def exits_with(code: int) -> Iterator[None]:
-    """Use `code` as the exit code of every davylamp error that is raised inside the block."""
+    """Context manager that sets the exit code of every davylamp error to `code`."""
     try:
         yield
     except DavylampError as error:
@@ -62,11 +59,11 @@ def print_note(line: str) -> None:
 
 
 def print_interrupted(folder: object, otherwise: str = "") -> None:
-    """Report that a run was interrupted, and how to resume it.
+    """Print that a command was interrupted, and how to resume it.
 
     Args:
-        folder: results folder from which the run resumes; empty if nothing is stored.
-        otherwise: what to do if there is no folder.
+        folder: results folder from which the same command resumes. Empty if no results are stored.
+        otherwise: advice to print if `folder` is empty.
     """
     from ..report.text.console import print_error
 
@@ -75,7 +72,7 @@ def print_interrupted(folder: object, otherwise: str = "") -> None:
 
 
 def explain(error: BaseException) -> int:
-    """Print an error in one line, and return the exit code."""
+    """Print an error as one line, and return its exit code."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     if os.environ.get("DAVYLAMP_DEBUG"):
@@ -101,7 +98,7 @@ def explain(error: BaseException) -> int:
 
 
 def close_output() -> int:
-    """Flush the output. Return 0, or 1 if it could not be written."""
+    """Write buffered output. Returns 0, or 1 if the output could not be written."""
     try:
         sys.stdout.flush()
     except OSError as error:

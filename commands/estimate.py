@@ -1,4 +1,4 @@
-"""`--estimate` of commands that run attacks: prints time, memory and price before anything runs."""
+"""The option `--estimate` of commands that run attacks. It prints the expected time, memory and price."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ EstimateOnly = Annotated[
 
 
 def print_estimate(verb: Callable[..., Any], *arguments: Any, as_json: bool, **keywords: Any) -> None:
-    """Print the estimated cost of calling a function such as `evaluate` with these arguments."""
+    """Print the estimated time, memory and price of a call of `evaluate` or `robust_accuracy`."""
     from ..adapters.display_text import duration
     from ..api.estimating import estimate
     from ..report.text.console import make_console, print_notes, print_table

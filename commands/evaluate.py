@@ -1,4 +1,4 @@
-"""Command that runs an evaluation, or ranks new models among those of an evaluated folder."""
+"""Command that runs an evaluation, or, with `--against`, ranks new models among those of a results folder."""
 
 import json
 import shlex
@@ -69,7 +69,7 @@ class ExecutionOptions:
 
     @property
     def given(self) -> Given:
-        """The options as arguments of `evaluate`."""
+        """The options as keyword arguments of `davylamp.evaluate`."""
         return {**vars(self), "part": self.part or ""}
 
 
@@ -137,9 +137,9 @@ def evaluate_models(
 
 
 def _complete(given: Given, seen: InputOptions) -> Given:
-    """Complete the given values to the arguments of `evaluate`.
+    """Return the keyword arguments for `davylamp.evaluate` from the values that the user gave.
 
-    Metrics are added to those of the config file, and code from files runs in separate processes.
+    Metrics are added to those of the config file. By default, code from files runs in separate processes.
     """
     from ..engine.plan.config_file import base_config, expand_models
 
@@ -166,7 +166,7 @@ def _print_config(given: Given) -> None:
 
 
 def _begin(evaluation: "Evaluation") -> AbstractContextManager[Any]:
-    """Print the default values and notes before the run, then show progress."""
+    """Print the defaults that were used and the notes, and return the context manager that shows progress."""
     from ..report.text.console import print_error
 
     for line in filter(None, (evaluation.chosen, *(f"- {in_options(note)}" for note in evaluation.notes))):
@@ -192,7 +192,7 @@ def _print_json(done: "Evaluation") -> None:
 
 
 def _print(done: "Evaluation", out: Path) -> None:
-    """Print the evaluation's notes, counts and robust accuracies."""
+    """Print the notes, the numbers of runs, and the robust accuracies of a finished evaluation."""
     from ..engine.store.store import ResultsStore
     from ..report.text.console import print_error
 
@@ -216,7 +216,7 @@ def _print_lines(lines: Sequence[str]) -> None:
 
 
 def _say_next(summary: Any, plan: Any, store: Any, out: Path) -> None:
-    """Print robust accuracies, or for an unfinished part of a job array how to print them later."""
+    """Print the robust accuracies, or, if parts of a job array are unfinished, the command that shows them later."""
     from ..report.text.console import make_console
 
     if plan.part is not None and not _is_whole(plan, store):
@@ -228,7 +228,7 @@ def _say_next(summary: Any, plan: Any, store: Any, out: Path) -> None:
 
 
 def _is_whole(plan: Any, store: Any) -> bool:
-    """Whether every run of a plan is finished, including those of other parts of a job array."""
+    """Whether all runs of a plan are finished, including those of other parts of a job array."""
     return set(store.keys("cells")).issuperset(cell.key for cell in plan.cells)
 
 

@@ -1,4 +1,4 @@
-"""Summary at the end of `davylamp evaluate`: robust accuracy and strongest attack of each model, next commands."""
+"""Prints the summary at the end of `davylamp evaluate`: robust accuracies, strongest attacks, and next commands."""
 
 import math
 from collections import Counter
@@ -33,12 +33,12 @@ MANY = 400  # most runs; reading more of them would take too long
 
 
 def print_summary(plan: Any, store: Any, out: Path) -> None:
-    """Print robust accuracy and strongest attack, one line for each model and threat model, at most five.
+    """Print at most five lines with the robust accuracy and the strongest attack of a model under a threat model.
 
     Args:
         plan: plan of the evaluation.
         store: results folder.
-        out: path of the folder as given by the user.
+        out: path of the results folder as given by the user.
     """
     from ..report.text.console import make_console
 
@@ -50,7 +50,10 @@ def print_summary(plan: Any, store: Any, out: Path) -> None:
 
 
 def result_lines(plan: Any, store: Any) -> list[str]:
-    """Return worst-case accuracy and strongest attack per model and threat model, then failed indicators."""
+    """Return lines with the worst-case accuracy and the strongest attack of each model under each threat model.
+
+    Further lines list the failure indicators that fail.
+    """
     from ..engine.checks.check_folder import check_folder
     from ..engine.store.notes import unsteady_subjects
     from ..engine.store.results import read_outcomes
@@ -84,7 +87,7 @@ def result_lines(plan: Any, store: Any) -> list[str]:
 
 
 def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
-    """Return a hint for each user attack that returned clean images without declaring that it does so when it fails."""
+    """Return hints for user attacks that returned clean images, and do not declare that this means failure."""
     from ..engine.checks.verdicts import paired_outcomes
 
     counts: Counter[str] = Counter()
@@ -92,7 +95,7 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
         if each.cell.subject.name in names and each.cell.row.is_user_attack:
             counts[each.cell.attack] += sum("unchanged" in kinds for kinds in paired_outcomes(each).violations)
     return [
-        f"- {name} returned {count} unchanged images, which are invalid; if that means failure, declare "
+        f"- {name} returned {count} unchanged images, which are invalid; if this means failure, declare "
         f'{name.rpartition(":")[2].rstrip(")")}.failure = "input" (docs/my-attack.md)'
         for name, count in counts.items()
         if count
@@ -100,7 +103,10 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
 
 
 def _model_line(row: Any, pairs: Sequence[Any], *, is_unsteady: bool) -> str:
-    """Describe a model's worst case, and the attack that fooled the most images, or at the smallest distance."""
+    """Describe the worst case of a model, and its strongest attack.
+
+    The strongest attack fooled the most images, or needed the smallest distance.
+    """
     from ..adapters.display_text import format_threat_labels
     from ..adapters.result import UNSTEADY
     from ..engine.checks.standings import place_attacks
@@ -134,12 +140,12 @@ def _model_line(row: Any, pairs: Sequence[Any], *, is_unsteady: bool) -> str:
 
 
 def _has_radius(labels: Any) -> bool:
-    """Whether a threat model has a radius. Without one, a worst case is meaningless."""
+    """Whether the threat model of a table row has a radius, so that a worst case has a meaning."""
     return labels["norm"] == "unrestricted" or not math.isnan(labels["epsilon"])
 
 
 def _undecided(pairs: Sequence[Any]) -> str:
-    """Return a phrase with the number of invalid results of each attack; "" if there are none."""
+    """Return a phrase with the numbers of invalid results. "" if no result is invalid."""
     broken: Counter[str] = Counter()
     for pair in pairs:
         if pair.labels["violations"]:

@@ -1,4 +1,4 @@
-"""Command that maps measurements to standards, taxonomies and laws."""
+"""Command that lists which topics of standards, taxonomies and laws were measured."""
 
 import json
 from pathlib import Path

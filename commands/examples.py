@@ -1,4 +1,4 @@
-"""Examples in the help of each command."""
+"""Example command lines, which the help of each command shows."""
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "attacks": ("davylamp attacks", "davylamp attacks pgd", "davylamp attacks --library foolbox,art --wide"),
@@ -83,6 +83,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def epilog_of(command: str) -> str | None:
-    """Return the examples of a command for its help; None if it has none."""
+    """Return the text with the examples of a command for its help. None if there are no examples."""
     lines = EXAMPLES.get(command)
     return None if lines is None else "\n\n".join(("Examples:", *(f"  {line}" for line in lines)))

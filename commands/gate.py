@@ -43,9 +43,9 @@ def gate_results(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Decide by 95 % intervals whether requirements hold.
+    """Decide whether a results folder meets requirements such as "RA >= 0.5", by 95 % intervals.
 
-    Exit codes: 0 if all hold, 1 if one fails, 3 if there are too few images, 2 after a mistake in the call.
+    Exit codes: 0 if all requirements are met, 1 if one is not met, 3 if there are too few images, 2 for wrong usage.
     """
     from .. import __version__
     from ..api.gating import gate

@@ -51,7 +51,7 @@ def harden_model(
     ] = Path("weights.pt"),
     as_json: Json = False,
 ) -> None:
-    """Train a robust model, and write weights for MODEL+WEIGHTS.pt with a model card."""
+    """Train a robust model, and write its weights and a model card to files."""
     from ..api.training import harden
     from ..report.text.console import print_error
 
@@ -73,7 +73,7 @@ def harden_model(
 
 
 def _begin(out: Path, prepared: Any, total: int) -> AbstractContextManager[Any]:
-    """Print the default values, and whether an interrupted training resumes."""
+    """Print the defaults that were used, and whether an interrupted training resumes. Returns the progress display."""
     from ..report.text.console import print_error
     from ..report.text.progress import show_progress
 

@@ -1,4 +1,4 @@
-"""Commands that import results and export them as one file or in other programs' formats."""
+"""Commands that export a results folder for others, import results, and check verdict files."""
 
 import json
 import shlex
@@ -31,7 +31,7 @@ def import_results(
     data: DataAgain = None,
     as_json: Json = False,
 ) -> None:
-    """Import a bundle, or results of other programs for comparison, which davylamp does not verify."""
+    """Import a bundle, or results of AttackBench or RobustBench. Imported examples are not checked on a model."""
     from ..api.folders import FORMATS
     from ..api.folders import import_results as read_results
     from ..report.text.console import make_console, print_error, print_table
@@ -39,7 +39,7 @@ def import_results(
     if what not in FORMATS:
         if path is not None or model is not None or data is not None:
             named = ", ".join(FORMATS)
-            raise InvalidInput(f"expected BUNDLE.zip alone, or one of {named} with a path, got {what!r} and more")
+            raise InvalidInput(f"expected BUNDLE.zip without other values, or one of {named} with a path, got {what!r}")
         done = read_results(what, out)
     elif path is None:
         raise InvalidInput(f"{what} needs a path: davylamp import {what} PATH -o FOLDER")
@@ -80,7 +80,7 @@ def export_results(
         Path | None, typer.Option(help="--verdict: file with the Ed25519 private key that signs it (PEM)")
     ] = None,
 ) -> None:
-    """Pack a folder into one ZIP file, write a verdict that others can check, or write AttackBench's format."""
+    """Write a results folder to one ZIP file, write a verdict that others can check, or write files for AttackBench."""
     from ..api.folders import export
     from ..report.text.console import make_console
 
@@ -131,7 +131,7 @@ def verify_verdict(
     how: Annotated[Given, LOADING],
     as_json: Json = False,
 ) -> None:
-    """Count how many examples of a verdict file fool your model. Exit code 1 if fewer than the file claims."""
+    """Count how many examples of a verdict file fool your model. The exit code is 1 if fewer than the file claims."""
     from ..api.verifying import verify
     from ..report.text.console import make_console
 

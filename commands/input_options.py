@@ -1,4 +1,4 @@
-"""Options for model inputs and outputs. They become part of the model's name, and thus of the records."""
+"""Options for model inputs and outputs. Their values become part of the model's name in the results."""
 
 from dataclasses import dataclass, fields
 from typing import Annotated
@@ -10,7 +10,7 @@ _PANEL = "Model input and output"
 
 @dataclass(frozen=True)
 class InputOptions:
-    """Overrides of a model's published input and output settings."""
+    """Options that replace the published input and output settings of a model."""
 
     resize: Annotated[
         str | None,
@@ -75,7 +75,7 @@ class InputOptions:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Input settings that were given."""
+        """The input settings that the user gave, by name."""
         given = {
             field.name: getattr(self, field.name)
             for field in fields(self)
@@ -84,7 +84,7 @@ class InputOptions:
         return {name: value for name, value in given.items() if value is not None}
 
     def of(self, model: str) -> str:
-        """Append these settings to a model name. If no option was given, return the name unchanged."""
+        """Return a model's name with these settings appended. Without options, the name is unchanged."""
         from ..adapters.models.zoo.load import add_parts
 
         parts = {"outputs": self.outputs, "random": bool(self.random), "version": self.model_version or ""}

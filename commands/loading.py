@@ -1,4 +1,4 @@
-"""Options for loading models: isolation, and queries to servers."""
+"""Conversion of the options for loading models: separate processes, and queries to servers."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,18 +12,18 @@ _DEFAULT_ISOLATE = "auto"
 
 
 def default_isolate() -> Any:
-    """Return the default of `--isolate`, with which models from files run in a separate process."""
+    """Return the default value of `--isolate` on the command line: models from files run in separate processes."""
     return _DEFAULT_ISOLATE
 
 
 def set_attack_isolation(values: Given, stated: Any = None) -> None:
-    """Set the isolation of attacks from files, before any attack is loaded.
+    """Set whether attacks from files run in separate processes, before any attack is loaded.
 
-    Invalid values are reported later, when the options are read.
+    Invalid values are ignored here, and reported when the options are read.
 
     Args:
-        values: values of the options.
-        stated: config, used for options that were not given.
+        values: values of the options, by field of `Config`.
+        stated: config whose values are used for options that were not given.
     """
     from ..adapters.models.sandbox.isolation import Isolation, set_attack_isolation
 
@@ -34,18 +34,19 @@ def set_attack_isolation(values: Given, stated: Any = None) -> None:
 
 
 def loading_settings(values: Given) -> Given:
-    """Convert options to fields of `Config`. By default, models from files run in a separate process."""
+    """Return the options with the default of `--isolate`, by field of `Config`."""
     set_attack_isolation(values)
     return {**values, "isolate": values.get("isolate") or default_isolate()}
 
 
 def loading_keywords(values: Given) -> Given:
-    """Convert options to keywords of API functions that load models by name.
-
-    The keyword `tell` prints a message to standard error about models that run in separate processes.
+    """Convert options to keywords of Python functions that load models by name.
 
     Args:
         values: values of the options, by field of `Config`.
+
+    Returns:
+        The keywords. The value of `tell` is a function that prints messages to standard error.
     """
     return {**loading_settings(values), "tell": tell}
 
@@ -58,7 +59,7 @@ def tell(line: str) -> None:
 
 
 def prestart_processes(isolation: Any, models: Iterable[str]) -> None:
-    """Start the processes of isolated models in the background, and report them to standard error."""
+    """Start the separate processes of models in the background, and print notes about them to standard error."""
     from ..adapters.models.sandbox.isolated import describe_isolated, prestart_processes
     from ..report.text.console import print_error
 

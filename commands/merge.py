@@ -1,4 +1,4 @@
-"""Command that merges results folders, and helpers to read several folders or bundles as one."""
+"""Command that merges results folders, and functions with which other commands read several folders as one."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -15,9 +15,10 @@ ManyResults = Annotated[list[Path], typer.Argument(help="results folders or BUND
 
 
 def open_results_arguments(context: typer.Context, sources: Sequence[Path]) -> Path:
-    """Return the given folder; for several folders or a bundle, a temporary merged one.
+    """Return the path of a results folder for the folders and bundles that the user gave.
 
-    The temporary folder is deleted when the command ends.
+    A single folder is returned unchanged. Several folders, or a bundle, are merged into a temporary folder, which is
+    deleted when the command ends.
     """
     from ..engine.sharing.open_results import open_results
 
@@ -27,11 +28,11 @@ def open_results_arguments(context: typer.Context, sources: Sequence[Path]) -> P
 def open_named(
     context: typer.Context, results: Sequence[Path], against: str | None
 ) -> tuple[Path, str | None, Callable[[str], str]]:
-    """Open the folder and the baseline that the user named, merging several folders into a temporary one.
+    """Return the results folder and the baseline that the user gave. Several folders are merged into a temporary one.
 
     Returns:
-        The folder to read, the baseline (None without one), and a function that replaces the paths of temporary folders
-        in a title by the names that the user gave.
+        The path of the results folder, the path of the baseline (None if not given), and a function for titles. The
+        function replaces the path of a temporary folder by the names that the user gave.
     """
     from ..engine.sharing.open_results import is_bundle
 
@@ -64,7 +65,7 @@ def merge_results(
     link: Annotated[bool, typer.Option("--link", help="hard-link files instead of copying them")] = False,
     as_json: Json = False,
 ) -> None:
-    """Merge results folders into a new folder. Every conflict is reported."""
+    """Merge results folders into a new folder. Conflicts between the folders are reported."""
     from ..engine.sharing.merge import describe_counts, merge_folders
     from ..report.text.console import make_console
 

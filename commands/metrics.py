@@ -15,7 +15,7 @@ def list_metrics(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """List every metric with names, meaning, direction, range and unit; with NAME also formula, source and command."""
+    """List all metrics with meaning, direction, range and unit. With NAME, show also formula, source and command."""
     from ..engine.metric_names import find_metrics
     from ..metrics import METRICS
     from ..report.text.metrics import metrics_json, print_metrics

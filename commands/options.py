@@ -1,4 +1,4 @@
-"""Options that several commands share, and conversion of their values: lists, implementations, parameters."""
+"""Options that several commands share, and functions that convert their values."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -49,10 +49,10 @@ _COMMA = re.compile(r",(?![^()]*\))")  # not inside best(...)
 
 
 def split_list(option: str, values: Sequence[str] | None) -> list[str] | None:
-    """Split the values of a repeatable option at commas: "pgd,fgsm". None if there are no values.
+    """Split the values of a repeatable option at commas, such as "pgd,fgsm". None if the option was not given.
 
     Raises:
-        InvalidInput: If there is nothing between two commas.
+        InvalidInput: if there is no text between two commas.
     """
     if not values:
         return None
@@ -63,9 +63,10 @@ def split_list(option: str, values: Sequence[str] | None) -> list[str] | None:
 
 
 def split_names(option: str, values: Sequence[str]) -> list[str]:
-    """Split values at commas, except inside names of existing files ("FILE.py:NAME") and before settings.
+    """Split values at commas, except where a comma is part of a name.
 
-    A comma before a setting belongs to the name: "+jpeg:quality=50,gradients=none", "boundary:directions=2,spacing=42".
+    A comma is part of the name of an existing file ("FILE.py:NAME"). A comma before a setting is part of the name, too,
+    as in "+jpeg:quality=50,gradients=none" or "boundary:directions=2,spacing=42".
     """
     names: list[str] = []
     for value in values:
@@ -80,19 +81,19 @@ def split_names(option: str, values: Sequence[str]) -> list[str]:
 
 
 def split_models(values: Sequence[str] | None) -> list[str] | None:
-    """Split model names like `split_names`; None if there are no values."""
+    """Split model names at commas, see `split_names`. None if there are no values."""
     return split_names("--models", values) if values else None
 
 
 def latex_style(words: str | None) -> Any:
-    """Parse `--latex-style`."""
+    """Convert the value of `--latex-style` to a style of LaTeX tables."""
     from ..report.text.latex import LatexStyle
 
     return LatexStyle.of(words)
 
 
 def versions_of(folder: Path) -> dict[str, str]:
-    """Return the versions of davylamp, torch and the attack libraries that made a folder's results."""
+    """Return the versions of davylamp, torch and the attack libraries with which a folder's results were computed."""
     from ..adapters.catalogue.lookup import LIBRARIES
     from ..engine.store.plan_records import list_cells
     from ..report.citations.usage import libraries_of
@@ -105,7 +106,7 @@ def versions_of(folder: Path) -> dict[str, str]:
 
 
 def read_whole(option: str, texts: Sequence[str] | None) -> list[int] | None:
-    """Convert the values of `option` to whole numbers. The caller checks their range."""
+    """Convert the values of an option to whole numbers. The range of the numbers is not checked."""
     numbers = []
     for text in split_list(option, texts) or []:
         if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
@@ -115,10 +116,10 @@ def read_whole(option: str, texts: Sequence[str] | None) -> list[int] | None:
 
 
 def one_format(wanted: Mapping[str, bool]) -> str:
-    """Return the one requested output format; "" if none was requested.
+    """Return the output format that the user requested. "" if no format was requested.
 
     Raises:
-        InvalidInput: If more than one was requested.
+        InvalidInput: if several formats were requested.
     """
     formats = [name for name, asked in wanted.items() if asked]
     if len(formats) > 1:
@@ -127,7 +128,7 @@ def one_format(wanted: Mapping[str, bool]) -> str:
 
 
 def choose_rows(attack: str | None, libraries: list[str] | None, *, fixed: bool) -> list[Any]:
-    """Return the implementations of an attack (of all attacks, if `attack` is None) in the named libraries."""
+    """Return the implementations of an attack in the named libraries. If `attack` is None, those of all attacks."""
     from ..adapters import IMPLEMENTATIONS, find_implementation, implementations_of
     from ..adapters.catalogue.lookup import find_library
     from ..engine.plan.choices import no_library
@@ -145,9 +146,9 @@ def choose_rows(attack: str | None, libraries: list[str] | None, *, fixed: bool)
 
 
 def read_parameters(options: dict[str, Any], texts: list[str], attacks: Sequence[str] = ()) -> dict[str, Any]:
-    """Return attack parameters from options and from texts `name=value`.
+    """Combine attack parameters that are given as options or as texts `name=value`.
 
-    Names are canonical parameters or parameters of user attacks.
+    A name is that of a canonical parameter, or of a parameter of a user's attack among `attacks`.
     """
     from ..engine.plan.config_file import parameters_of, parse_text, read_parameter
 
@@ -167,10 +168,10 @@ def split_settings(texts: Iterable[str], given: Mapping[str, Any] = MappingProxy
 
     Args:
         texts: values of `--param`.
-        given: values given by separate options, which are added.
+        given: values of other options, which are added to the result.
 
     Raises:
-        InvalidInput: If a text has a different form, or a name has two values.
+        InvalidInput: if a text does not have this form, or a name is given twice.
     """
     settings: dict[str, str] = {}
     for text in texts:
@@ -185,13 +186,17 @@ def split_settings(texts: Iterable[str], given: Mapping[str, Any] = MappingProxy
 
 
 def given_options(context: typer.Context) -> set[str]:
-    """Return the names of the parameters that the user gave, as in the signature of the command's function."""
+    """Return the options that the user gave, by their names in the signature of the command's function."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
 
 
 def check_file(out: Path | None, suffixes: Collection[str]) -> None:
-    """Raise InvalidInput before anything is computed if a file for --out has a different ending or no folder."""
+    """Check the path of an output file before anything is computed.
+
+    Raises:
+        InvalidInput: if the path ends with none of the `suffixes`, or the file's folder does not exist.
+    """
     if out is not None and out.suffix.lower() not in suffixes:
         folder = "" if out.suffix else "; `davylamp evaluate` writes a results folder"
         raise InvalidInput(f"expected --out as a file that ends with {' or '.join(suffixes)}, got {out}{folder}")
@@ -202,7 +207,7 @@ def check_file(out: Path | None, suffixes: Collection[str]) -> None:
 
 
 def say_defaults(context: typer.Context, names: Sequence[str]) -> None:
-    """Print the default values of the named options that the user did not give, in one line on standard error."""
+    """Print one line on standard error with the default values of those named options that the user did not give."""
     from ..report.text.console import print_error
 
     given = given_options(context)
@@ -214,12 +219,12 @@ def say_defaults(context: typer.Context, names: Sequence[str]) -> None:
 
 
 def all_failed(reasons: Sequence[str], total: int, what: str) -> bool:
-    """Return whether all implementations or runs of a command failed, and print the most frequent reason if so.
+    """Return whether all implementations or runs of a command failed. If so, the most frequent reason is printed.
 
     Args:
-        reasons: reason for each failure.
+        reasons: reason of each failure.
         total: number of implementations or runs.
-        what: noun for them, in the plural.
+        what: noun for the message, such as "implementations" or "runs".
     """
     from collections import Counter
 

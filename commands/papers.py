@@ -16,7 +16,7 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="file to write, re
 
 
 class Kind(str, Enum):  # Typer has no lists of Literal
-    """Kinds of figures."""
+    """Kinds of figures that `davylamp figure` draws."""
 
     accuracy = "accuracy"
     passes = "passes"
@@ -84,7 +84,7 @@ def cite_sources(
     keys: Annotated[bool, typer.Option("--keys", help="print a table of the citation keys")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write BibTeX for every attack, library, metric, data set, defence and model of a folder, or for names."""
+    """Write BibTeX entries for all attacks, libraries, metrics, data and models of a folder, or for given names."""
     from ..report.citations.cite import cite
     from ..report.text.console import make_console, print_error, print_table
 

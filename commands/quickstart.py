@@ -27,7 +27,7 @@ def quickstart(
     ),
     verbose: Verbose = False,
 ) -> None:
-    """Run PGD from five libraries on two small models: agreement, robustness, and a defence that only looks robust."""
+    """Take a tour: compare PGD from five libraries, two small models, and a defence that only looks robust."""
     from ..api.evaluation import evaluate
     from ..report.text.console import open_page
 
@@ -67,7 +67,7 @@ def quickstart(
 
 
 def _installed() -> tuple[str, ...]:
-    """Return the libraries among those of the tour that are installed. Raises MissingLibrary if there are none."""
+    """Return the attack libraries of the tour that are installed. Raises MissingLibrary if none is installed."""
     from ..adapters.catalogue.lookup import find_library, require_library
 
     installed = tuple(name for name in LIBRARIES if find_library(name).is_installed)
@@ -77,9 +77,9 @@ def _installed() -> tuple[str, ...]:
 
 
 def _begin(evaluation: Any) -> Any:
-    """Show progress.
+    """Return the context manager that shows progress, after a check of the results folder.
 
-    The folder must be empty or from a quickstart with the same seed, because otherwise tables would mix results.
+    The folder must be new, or from a quickstart with the same seed. Otherwise the tables would mix results.
     """
     from ..engine import ResultsStore
     from ..errors import InvalidInput
@@ -93,7 +93,7 @@ def _begin(evaluation: Any) -> Any:
 
 
 def _print_libraries(evaluation: Any, console: Any) -> None:
-    """Print the fooling rates with each library's defaults, the lowest first, and warnings about unreachable radii."""
+    """Print the fooling rate with each library's defaults, the lowest first, and warnings about too short steps."""
     from ..adapters.catalogue.lookup import IMPLEMENTATIONS, library_defaults
     from ..report.text.console import print_table
 
@@ -141,7 +141,7 @@ def _models(evaluation: Any) -> Iterator[str]:
 
 
 def _masked(evaluation: Any) -> Iterator[str]:
-    """Yield the lines on a defence without gradients, and on the same defence under BPDA."""
+    """Yield lines about a defence through which no gradient passes, attacked without and with BPDA."""
     from ..engine.checks.check_folder import check_folder
 
     rows = {row.labels["model"]: row for row in evaluation.table("models", metrics=["RA", "MR"]).rows}

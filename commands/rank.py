@@ -1,4 +1,4 @@
-"""Command that ranks subjects from a results folder or a table of metrics, with uncertainty."""
+"""Command that ranks models, attacks or implementations in a results folder or a table of metrics."""
 
 import json
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from .table_options import TableOptions
 
 @dataclass(frozen=True)
 class RankOptions:
-    """Options for subjects, baseline and scoring method."""
+    """Options that choose what to rank, the baseline and the scoring method."""
 
     against: Annotated[
         str | None,
@@ -119,7 +119,7 @@ def rank_subjects(
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Rank models, attacks or implementations: ability, rank intervals, tie groups."""
+    """Rank models, attacks or implementations, and show their abilities, rank intervals and tie groups."""
     from ..api.rankings import rank_in_detail
     from ..report.text.ranking import rankings_document, rankings_frame
 

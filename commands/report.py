@@ -63,7 +63,7 @@ def serve_results(
         typer.Option("--proxy", help="--tasks: behind a reverse proxy on this machine, which sets X-Forwarded-For"),
     ] = False,
 ) -> None:
-    """Serve the report of a folder over HTTP on this machine; or, with --tasks, run a server for a lab."""
+    """Serve the report of a folder over HTTP on this machine. With --tasks, run a server for a lab."""
     if tasks:
         from .server import start_server
 

@@ -100,7 +100,7 @@ def reproduce(
 
 
 def _print(done: Any, name: str, form: str, side: Any, style: Any, view: TableOptions) -> None:
-    """Print a recomputed table in a format: as the paper's grid if `side` is given, else as a list of numbers."""
+    """Print a recomputed table in a format. If `side` is given, it is arranged as in the paper, otherwise as a list."""
     result, table = done.document, done.made
     if form == "json":
         print(json.dumps(result, indent=1, allow_nan=False))  # noqa: T201
@@ -123,7 +123,7 @@ def _print(done: Any, name: str, form: str, side: Any, style: Any, view: TableOp
 
 
 def _read_rows(texts: list[str] | None) -> dict[str, str]:
-    """Parse texts such as "PAPER'S NAME=OWN NAME" into a dict."""
+    """Convert texts such as "PAPER'S NAME=OWN NAME" to a dict."""
     pairs = [text.partition("=") for text in texts or []]
     for text, (paper, sign, ours) in zip(texts or [], pairs, strict=True):
         if not (paper.strip() and sign and ours.strip()):
@@ -135,7 +135,7 @@ def _read_rows(texts: list[str] | None) -> dict[str, str]:
 
 
 def _minutes(took: dict[str, dict[str, float]], name: str, size: str) -> str:
-    """Format the measured time of a table in a size; "-" if it was not measured."""
+    """Format the time that computing a table took, for one of its sizes. "-" if the time was not measured."""
     seconds = took.get(name, {}).get(size.removeprefix("--"))
     if seconds is None:
         return "-"

@@ -68,7 +68,7 @@ def show_table(
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Show a results folder as a table like those in papers: any metric, with n and a 95 % interval over images."""
+    """Show a table of metrics of a results folder, with the number of images and 95 % intervals over images."""
     from ..report.text.latex_metrics import table_latex, usual_part
     from ..report.text.tables import FORMATS, print_results, print_transfer
 
@@ -143,7 +143,7 @@ def show_curves(
     as_csv: Csv = False,
     as_json: Json = False,
 ) -> None:
-    """Show accuracy as a function of the radius or the queries, as a table; -o draws the curves."""
+    """Show a table of accuracy as a function of the radius or the number of queries. With -o, draw the curves."""
     from ..api.folders import curves as compute_curves
     from ..report.text import tables
     from ..report.text.console import frame_csv

@@ -42,7 +42,7 @@ def measure_model(
     estimate: EstimateOnly = False,
     as_json: Json = False,
 ) -> None:
-    """Measure robust accuracy with AutoAttack: one number with its interval, and warnings."""
+    """Measure the accuracy under AutoAttack, with its 95 % interval and warnings about reasons to doubt it."""
     from ..api.measuring import robust_accuracy
     from ..report.text.console import make_console
 

@@ -57,7 +57,7 @@ def find_saturation(
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Find the smallest radius beyond which an attack fools no more images (CANARY, 3.2.1), by library."""
+    """Find the radius of an attack beyond which it fools hardly any further images (CANARY, 3.2.1), by library."""
     from ..api.measuring import saturation
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)

@@ -1,4 +1,4 @@
-"""Commands for a server: workers, users, backup, and client commands."""
+"""Commands for a server of a lab: they run workers, manage users and backups, and submit and fetch tasks."""
 
 import json
 import shlex
@@ -170,7 +170,7 @@ def restore(
         str, typer.Option(help="address of an empty database, postgresql://... (default: SQLite in the folder)")
     ] = "",
 ) -> None:
-    """Restore a server's folder from a backup; the kind of database may differ."""
+    """Restore a server's folder from a backup. The database may be of a different kind than the original one."""
     from ..server.tasks.backup import restore
 
     restored = restore(file, folder, database)
@@ -200,7 +200,9 @@ def submit(
         from ..engine.plan.config_file import read_toml
 
         if file is None:
-            raise InvalidInput("a task needs a TOML file with models, attacks and data (numbers of components)")
+            raise InvalidInput(
+                "a task needs a TOML file with `models`, `attacks` and `data`, each the number of a component"
+            )
         body = {"title": name, "visibility": seen, **read_toml(file)}
         answer = client.ask("POST", "/tasks", body)
     elif what in _FORMS:
@@ -227,7 +229,7 @@ def list_tasks(
     server: Address = "",
     as_json: Json = False,
 ) -> None:
-    """Show the tasks of a server and their progress."""
+    """List the tasks of a server with their progress, or show one task with its log."""
     from ..report.text.console import make_console, print_table
     from ..server.client.http_client import ServerClient
 
@@ -250,7 +252,7 @@ def fetch(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="file to write")] = None,
     server: Address = "",
 ) -> None:
-    """Fetch a finished task with all its results, a component's file, or a run's record from a server."""
+    """Download from a server a finished task with all its results, the file of a component, or the record of a run."""
     from ..adapters.paths import check_output_path
     from ..server.client.http_client import ServerClient
 
@@ -273,7 +275,7 @@ def verify(
     key: Annotated[str, typer.Option(help="public key of the server, 64 hexadecimal digits (from `/api/v1/me`)")] = "",
     as_json: Json = False,
 ) -> None:
-    """Verify the signature and the files of a fetched task. Without --key, any signer is accepted, with exit code 2."""
+    """Verify the signature and the files of a fetched task. Without --key, the signer is not checked (exit code 2)."""
     from ..server.tasks.signing import verify_export
 
     manifest = verify_export(file, key)

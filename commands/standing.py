@@ -25,7 +25,7 @@ def show_standing(
     view: TableOptions,
     as_json: Json = False,
 ) -> None:
-    """Rank results among RobustBench's published entries of the same protocol, with the interval of the rank."""
+    """Rank models among RobustBench's published entries with the same test set, norm, radius and attack."""
     from ..api.placing import standing
     from ..report.text.console import interval_text, print_notes, print_table
 

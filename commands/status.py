@@ -53,7 +53,7 @@ def show_status(
 
 
 def _lines_of_parts(parts: list[Any]) -> list[str]:
-    """Return a line for each part of a job array that has missing shards."""
+    """Return a line for each unfinished part of a job array, with the number of missing shards."""
     return [
         f"part {part.number}/{part.of}: {part.missing} of {part.pieces} shards missing"
         f"{f', {part.running} running' if part.running else '; run its command again to resume'}"

@@ -1,4 +1,4 @@
-"""Options of commands that print tables: which columns, and how much."""
+"""Options of commands that print tables."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Verbose = Annotated[
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Selection of columns, and amount of output of a command."""
+    """Options that choose the columns of a table, and how much is printed."""
 
     columns: Annotated[list[str] | None, typer.Option(rich_help_panel=OUTPUT, help="show only these columns: A,B")] = (
         None
@@ -28,16 +28,16 @@ class TableOptions:
     verbose: Verbose = False
 
     def open(self) -> AbstractContextManager[Any]:
-        """Open the output console. On exit, it lists the omitted columns."""
+        """Context manager for the output console. On exit, omitted columns are listed."""
         from ..report.text.console import open_page
 
         return open_page(self.chosen, wide=self.wide, verbose=self.verbose)
 
     def check(self, form: str) -> None:
-        """Raise an error if these options are combined with a format that always has every column.
+        """Check that no option that selects columns is combined with a format that has every column.
 
         Raises:
-            InvalidInput: If both are given.
+            InvalidInput: if such an option is combined with the format.
         """
         if form and (self.columns or self.wide):
             option = "--columns" if self.columns else "--wide"
@@ -45,5 +45,5 @@ class TableOptions:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Names of the requested columns; empty to show the columns that fit."""
+        """Names of the columns that the user requested. Empty to show the columns that fit on the screen."""
         return tuple(split_list("--columns", self.columns) or ())

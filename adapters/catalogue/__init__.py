@@ -1,1 +1,1 @@
-"""The catalogue: canonical attacks, their parameters, and every library's implementations and known issues."""
+"""The catalogue of all canonical attacks, and of the libraries' implementations with their known issues."""

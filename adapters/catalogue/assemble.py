@@ -13,11 +13,14 @@ from .attacks import ATTACKS as CANONICAL
 
 
 def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[str]) -> str:
-    """Return why a library definition is invalid or conflicts with a different one; "" if it is valid."""
+    """Return the reason why the definition of a library cannot be used. "" if it can be used.
+
+    A definition cannot be used if it is invalid, or conflicts with the definitions that were added before.
+    """
     introduced = {attack.name: attack for attack in library.introduces}
     for name, attack in introduced.items():
         if known.get(name, attack) != attack:
-            return f"it introduces the attack {name}, which is already defined differently"
+            return f"it defines the attack {name} differently from an earlier definition"
     for row in library.attacks:
         if row.attack not in known and row.attack not in introduced:
             return f"{row.name}: unknown attack; a library must introduce attacks that the catalogue does not have"
@@ -29,7 +32,7 @@ def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[s
 
 
 class Catalogue(NamedTuple):
-    """Libraries, attacks and implementations by name, and the rejected libraries with the reasons."""
+    """Libraries, attacks and implementations by name, and libraries that cannot be used with the reasons."""
 
     libraries: Mapping[str, Library]
     attacks: Mapping[str, Attack]
@@ -39,7 +42,7 @@ class Catalogue(NamedTuple):
 
 @cache
 def catalogue() -> Catalogue:
-    """Build the catalogue from the built-in libraries and from libraries that other packages provide."""
+    """Build the catalogue from davylamp's own library definitions and from those of other installed packages."""
     records, refused = collect_libraries()
     libraries: dict[str, Library] = {}
     attacks = dict(CANONICAL)

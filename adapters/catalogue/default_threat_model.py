@@ -1,4 +1,4 @@
-"""Default threat model of a comparison, for the settings that the user does not give."""
+"""Chooses the norm and the radius of an attack if the user does not give them."""
 
 import math
 from collections.abc import Sequence
@@ -22,23 +22,23 @@ def choose_threat_model(
     epsilon: float | None = None,
     targeted: bool = False,
 ) -> ThreatModel:
-    """Complete a threat model with the most widely supported norm and, if the attack needs a radius, the usual radius.
+    """Build a threat model from the norm and the radius that the user gave, or from defaults.
 
     Args:
-        attack: the canonical attack.
-        rows: the implementations under comparison.
+        attack: name of the canonical attack.
+        rows: the implementations that will be run.
         components: number of components of an image, C x H x W.
-        norm: norm of the perturbation. If None and `epsilon` is None, the norm in `rows` that most implementations of
-            the attack support (in case of a tie, the first of linf, l2, l1, l0, unrestricted). If None and `epsilon` is
-            given, the only norm of the fixed-budget attack, or linf if `epsilon` is at most 1.
-        epsilon: the radius. If None, `default_epsilon` for a fixed-budget attack and no radius for a minimum-norm
-            attack.
+        norm: norm of the perturbation. If None, and `epsilon` is None, the norm that most implementations of the attack
+            support is chosen. In case of a tie, it is the first of linf, l2, l1, l0, unrestricted. If only `epsilon` is
+            given, the norm is linf if the attack has several norms, or else its only norm.
+        epsilon: the radius. If None, a fixed-budget attack gets the radius of `default_epsilon`, and a minimum-norm
+            attack gets no radius.
         targeted: whether the attack is targeted.
 
     Raises:
-        UnknownName: if there is no such norm.
+        UnknownName: if the norm does not exist.
         Unsupported: if no implementation supports the norm.
-        InvalidInput: if `epsilon` does not fit the norm, or leaves several norms possible.
+        InvalidInput: if `epsilon` is not allowed in the norm, or the norm of `epsilon` is not clear.
     """
     if norm is not None:
         check_norm(norm)
@@ -61,10 +61,14 @@ def choose_threat_model(
 
 
 def _norm_that_follows(row: Implementation, have: Sequence[Norm], epsilon: float) -> Norm | None:
-    """Return the norm of a radius that was given without one: linf if several norms are possible, otherwise None.
+    """Return the norm of a radius that the user gave without a norm.
+
+    Returns:
+        "linf" if the attack has several norms, and None if it has only one.
 
     Raises:
-        InvalidInput: if the radius exceeds 1 or linf is not possible, or if the attack is a minimum-norm attack.
+        InvalidInput: if the attack has several norms and the radius cannot be meant in linf, because it is above 1 or
+            the attack does not support linf. Also for every minimum-norm attack.
     """
     wanted = f"epsilon {format_radius('linf', epsilon)} for {row.attack} needs a norm"
     name_it = f"add `norm={' or '.join(have)}`"
@@ -84,7 +88,7 @@ def _usual_norm(row: Implementation, have: Sequence[Norm]) -> Norm:
 
 
 def default_epsilon(norm: Norm, components: int) -> float | None:
-    """Return the radius that papers use for images of this size, or None for "unrestricted".
+    """Return the radius that papers use for images with this number of components. None for "unrestricted".
 
     The radius is 4/255 for linf. For l2, it is a root mean square change of 2/255 per component (0.43 on CIFAR, 3.0 on
     ImageNet). For l1, it is 12 on CIFAR and grows with the side of the image. For l0, it is 1 % of the components.

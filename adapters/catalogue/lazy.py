@@ -8,13 +8,13 @@ Value = TypeVar("Value")
 
 
 class LazyMapping(Mapping[str, Value]):
-    """A mapping that calls `make` once, at the first access, to build its contents.
+    """A mapping whose contents are built at the first access, by calling `make`.
 
-    The catalogue uses it because the library definitions of other packages import `davylamp.adapters`, and so cannot be
-    loaded while that package is itself being imported.
+    The catalogue is such a mapping. Definitions of libraries in other packages import `davylamp.adapters`. If the
+    catalogue were built while `davylamp.adapters` is being imported, these imports would fail.
 
     Args:
-        make: returns the mapping.
+        make: function that returns the contents as a mapping.
     """
 
     def __init__(self, make: Callable[[], Mapping[str, Value]]):

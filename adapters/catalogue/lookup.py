@@ -1,4 +1,4 @@
-"""Lookup of attacks, implementations and libraries by name. A library is imported only when it is used."""
+"""Finds attacks, implementations and libraries by name. A library is imported only when it is used."""
 
 import importlib
 import inspect
@@ -33,11 +33,11 @@ UNIVERSAL = ("max_queries", "batch_size", "precision")
 
 
 def find_attack(name: str) -> Attack:
-    """Return the canonical attack of that name.
+    """Return the canonical attack with a name, such as "pgd".
 
     Raises:
         UnknownName: if there is no such attack. The message suggests close matches.
-        InvalidInput: if the name is a file without a function.
+        InvalidInput: if the name is a Python file without the name of a function.
     """
     if name.endswith(".py"):
         raise InvalidInput(f"expected an attack from a file as FILE.py:FUNCTION, got {name!r}; write {name}:FUNCTION")
@@ -47,13 +47,13 @@ def find_attack(name: str) -> Attack:
 
 
 def find_implementation(name: str) -> Implementation:
-    """Return the implementation `library:attack`, `library:attack@variant` or, from a file, `path/to/file.py:NAME`.
+    """Return the implementation with a name: `library:attack`, `library:attack@variant` or `path/to/file.py:NAME`.
 
     Raises:
         UnknownName: if there is no such implementation. The message suggests close matches.
-        Unavailable: if a user's file cannot be read.
-        ModelFailed: if a user's file raises an error.
-        InvalidInput: if a user's file has no such attack, or is named without a function.
+        Unavailable: if the user's file cannot be read.
+        ModelFailed: if the user's file raises an error.
+        InvalidInput: if the user's file has no attack `NAME`, or `NAME` is missing.
     """
     current = current_implementation(name)
     if current in IMPLEMENTATIONS:
@@ -87,12 +87,16 @@ def _with_known_attack(row: Implementation) -> Implementation:
 
 
 def canonical_attack(row: Implementation) -> Attack:
-    """Return an implementation's canonical attack, from the catalogue or from the implementation itself."""
+    """Return the canonical attack of an implementation, also if the attack is not in the catalogue."""
     return row.described or find_attack(row.attack)
 
 
 def implementations_of(attack: str) -> list[Implementation]:
-    """Return every implementation of a canonical attack, in the order of the libraries. Raises UnknownName."""
+    """Return all implementations of a canonical attack, in the order of the libraries.
+
+    Raises:
+        UnknownName: if there is no such attack.
+    """
     find_attack(attack)
     return [row for row in IMPLEMENTATIONS.values() if row.attack == attack]
 
@@ -101,8 +105,8 @@ def find_library(name: str) -> Library:
     """Return the definition of a library.
 
     Raises:
-        UnknownName: if there is no such library, or its definition was rejected. The message suggests close matches,
-            or gives the reason of the rejection.
+        UnknownName: if there is no such library, or its definition cannot be used. The message suggests similar names,
+            or says why the definition cannot be used.
     """
     if name == USER.name or name.endswith(".py"):
         return USER
@@ -157,7 +161,10 @@ _FOR_FEW = {
 
 
 def why_not_on(row: Implementation, setting: RunSetting) -> str:
-    """Return why an implementation cannot run in this setting, as a text that follows its name. "" if it can run."""
+    """Return the reason why an implementation cannot run in a setting. "" if it can run.
+
+    The reason is a text that follows the name of the implementation, such as "needs at least 4 classes, got 2".
+    """
     if setting.classes < row.min_classes:
         instead = f"; {_FOR_FEW[row.attack]} needs two" if row.attack in _FOR_FEW else ""
         return f"needs at least {row.min_classes} classes, got {setting.classes}{instead}"
@@ -175,7 +182,7 @@ def load_fit(row: Implementation) -> Callable[..., Mapping[str, Tensor]]:
 def load_apply(row: Implementation) -> Callable[..., Tensor]:
     """Import and return the function that makes examples from fitted tensors (`Implementation.apply`).
 
-    The default function adds the fitted perturbation to the images.
+    If the implementation names no function, the returned function adds the fitted perturbation to the images.
     """
     library = find_library(row.library)
     return _load_object(row.apply or "davylamp.adapters.running.fit:add_perturbation", library)
@@ -198,14 +205,14 @@ def _load_object(path: str, library: Library) -> Any:
 
 
 def check_support(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Check that an implementation supports a threat model and parameters, and return the parameters converted.
+    """Check that an implementation supports a threat model and parameters.
 
     Returns:
-        The parameters in their declared types.
+        The parameters, converted to their declared types.
 
     Raises:
-        Unsupported: if the implementation is broken, lacks the norm, the targeted mode or a parameter, or needs an
-            epsilon.
+        Unsupported: if the implementation cannot run, does not support the norm, targets or a parameter, or needs a
+            radius.
         UnknownName: if there is no such parameter.
         InvalidInput: if a parameter has a wrong value.
     """
@@ -230,9 +237,9 @@ def check_support(row: Implementation, threat_model: ThreatModel, parameters: Ma
 def check_settings(
     row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any], radii: Tensor | None
 ) -> dict[str, Any]:
-    """Check and convert the parameters like `check_support`, and check the radii per image.
+    """Check and convert parameters as `check_support` does. Also check the radii if each image has its own radius.
 
-    `step_size` may have one value per radius.
+    In this case, the parameter `step_size` may have one value for each radius.
 
     Raises:
         Unsupported: if the implementation does not support the threat model, a parameter, or a radius per image.
@@ -278,8 +285,8 @@ def check_parameter_names(
         more: valid parameters in addition to the canonical ones.
 
     Raises:
-        UnknownName: if there is no such parameter.
-        Unsupported: if no implementation accepts the parameter.
+        UnknownName: if a parameter does not exist.
+        Unsupported: if no implementation in `rows` accepts a parameter.
     """
     for name in names:
         find_parameter(name, more)
@@ -294,18 +301,21 @@ def supports_per_image_radii(row: Implementation, norm: str, parameters: Mapping
 
 
 def accepted_parameters(row: Implementation) -> list[str]:
-    """Return the names of all parameters that an implementation accepts, beginning with those of its class."""
+    """Return the names of all parameters that an implementation accepts. The parameters of its class come first."""
     names = [name for name in row.params if name not in SUPPLIED]
     restarts = ["restarts"] if row.random and "restarts" not in names else []
     return [*dict.fromkeys((*names, *restarts, *UNIVERSAL))]
 
 
 def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
-    """Return the library's default values by canonical name, read from the installed class. Raises MissingLibrary.
+    """Return the library's default values of parameters by canonical name, read from the installed attack class.
 
-    A parameter that the class requires has the value that its driver passes; it is omitted if the driver passes none.
-    Parameters that the class sets internally are omitted. A step size that depends on the radius is a string, such as
-    "0.03333 epsilon".
+    If the class has no default for a parameter, the value is that passed by davylamp's driver. Parameters without a
+    value, and parameters that the class sets internally, are omitted. A step size that depends on the radius is a
+    string, such as "0.03333 epsilon".
+
+    Raises:
+        MissingLibrary: if the library is not installed.
     """
     if row.given is not None:
         return declared_defaults(row)
@@ -324,10 +334,10 @@ def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
 
 
 def describe_implementation(row: Implementation) -> dict[str, Any]:
-    """Describe an implementation as in the catalogue, in JSON types.
+    """Return the description of an implementation as JSON types.
 
-    `defaults` holds the library's default values, by norm if they differ between norms. It is None if the library is
-    not installed.
+    The entry `defaults` has the library's default values of parameters. If they differ between norms, it has them for
+    each norm. The entry is None if the library is not installed.
     """
     attack = canonical_attack(row)
     try:

@@ -1,4 +1,4 @@
-"""Warnings about misleading settings: steps that cannot reach the radius, and samples averaged twice."""
+"""Warns about steps that are too short to reach the radius, and about outputs of random models averaged twice."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,18 +16,17 @@ _ANSWERS = "eot_iter"  # libraries' name for the number of samples at one point 
 
 
 def max_step_distance(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> float | None:
-    """Return the largest distance of an attack from its start, in units of the radius: steps x step size / epsilon.
-
-    Missing parameters have the library's defaults. A search has no fixed radius, so absolute step sizes give None.
+    """Return how far the steps of an attack can lead, in units of the radius: steps x step size / epsilon.
 
     Args:
         row: implementation of a fixed-budget attack.
-        threat_model: norm and radius.
-        parameters: canonical parameters.
+        threat_model: norm and radius. Without a radius, as in a radius search, only a step size that is relative to the
+            radius can be evaluated.
+        parameters: canonical parameters. A parameter that is not given has the library's default.
 
     Returns:
-        The distance. None if there is no radius, or if the implementation has no steps of a known length, does not
-        support the norm or is not installed.
+        The distance. None if the step size or the number of steps is unknown, the norm is not supported, or the library
+        is not installed.
     """
     length = _LENGTH.get(row.attack, "step_size")
     if canonical_attack(row).kind != "fixed-budget" or not (
@@ -50,12 +49,12 @@ def max_step_distance(row: Implementation, threat_model: ThreatModel, parameters
 
 
 def short_steps_warning(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> str | None:
-    """Return a warning if an attack's steps together are shorter than the radius; otherwise None.
+    """Return a warning if the steps of an attack are too short to reach the radius. Otherwise None.
 
     Args:
         row: implementation of any attack.
         threat_model: norm and radius.
-        parameters: parameters of the attack; missing ones have the library's defaults.
+        parameters: parameters of the attack. A parameter that is not given has the library's default.
     """
     reach = max_step_distance(row, threat_model, parameters)
     if reach is None or reach >= 1 - 1e-6:
@@ -66,12 +65,12 @@ def short_steps_warning(row: Implementation, threat_model: ThreatModel, paramete
 
 
 def note_library_step(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> str | None:
-    """Return a note if steps are given without a step size, because the library's default is then used.
+    """Return a note with the library's default step size, if the user gave `steps` but no `step_size`. Otherwise None.
 
     Args:
         row: implementation of any attack.
         threat_model: norm and radius.
-        parameters: given parameters.
+        parameters: parameters that the user gave.
     """
     matched = canonical_attack(row).matched.get("step_size")
     if (
@@ -91,14 +90,14 @@ def note_library_step(row: Implementation, threat_model: ThreatModel, parameters
 def with_reaching_step_size(
     row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the parameters of a search, with a step size that reaches every radius if the library's does not.
+    """Return the parameters for a search over radii, with a step size that is long enough for every radius.
 
-    A given step size is not changed.
+    If the user gave a step size, or the library's step size is long enough, the parameters are unchanged.
 
     Args:
         row: implementation of a fixed-budget attack.
         threat_model: norm, and the largest radius of the search.
-        parameters: canonical parameters.
+        parameters: canonical parameters that the user gave.
     """
     if "step_size" in parameters or not accepts_parameter(row, "step_size"):
         return dict(parameters)
@@ -110,15 +109,13 @@ def with_reaching_step_size(
 
 
 def warn_repeated_draws(row: Implementation, norm: str, parameters: Mapping[str, Any], eot: int) -> str | None:
-    """Return a warning if an attack averages several outputs, each of which is already a mean of several samples.
-
-    The result is None otherwise.
+    """Return a warning if outputs of a random model are averaged by the attack as well as by `eot`. Otherwise None.
 
     Args:
         row: implementation of any attack.
         norm: norm of the threat model.
-        parameters: parameters of the attack; missing ones have the library's defaults.
-        eot: number of samples of the random model whose mean the attack sees.
+        parameters: parameters of the attack. A parameter that is not given has the library's default.
+        eot: number of outputs of the random model that are averaged for each query of the attack.
     """
     if eot < 2 or row.params.get("samples") != _ANSWERS or norm not in row.classes:
         return None

@@ -1,4 +1,4 @@
-"""Step sizes relative to the radius, as strings: "2.5 epsilon / steps", "2 epsilon"."""
+"""Step sizes that are given relative to the radius, as strings such as "2.5 epsilon / steps" or "2 epsilon"."""
 
 import re
 from collections.abc import Mapping
@@ -13,22 +13,22 @@ _RELATIVE = re.compile(r"(\d+(?:\.\d+)?) epsilon( / steps)?")
 
 
 def is_relative(value: object) -> bool:
-    """Whether a `step_size` is a string relative to the radius."""
+    """Whether a `step_size` is given relative to the radius, as a string."""
     return isinstance(value, str) and bool(_RELATIVE.fullmatch(value))
 
 
 def resolve_step_size(parameters: Mapping[str, Any], epsilon: float | Tensor | None) -> dict[str, Any]:
-    """Return the parameters with a relative `step_size` replaced by its value for a radius.
+    """Return the parameters with a number as `step_size`, if `step_size` is given relative to the radius.
 
-    "K epsilon / steps" is limited to epsilon, because a longer step leaves the ball and CleverHans rejects it.
+    A step size "K epsilon / steps" is at most epsilon, because CleverHans rejects longer steps.
 
     Args:
         parameters: canonical parameters.
-        epsilon: the radius, or one radius per image. If None (minimum-norm attacks), `step_size` is removed.
+        epsilon: the radius, or one radius per image. If None, as for a minimum-norm attack, `step_size` is removed.
 
     Raises:
-        InvalidInput: if the string is not a relative step size, or if it needs `steps` and these are missing or
-            invalid.
+        InvalidInput: if the string is not a relative step size, or if it contains `steps` and this parameter is missing
+            or invalid.
     """
     step = parameters.get("step_size")
     if not isinstance(step, str):

@@ -1,1 +1,1 @@
-"""The contract that every implementation must meet, and the checks of that contract."""
+"""Checks of the contract: the rules that every implementation of an attack must keep."""

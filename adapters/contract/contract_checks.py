@@ -48,9 +48,14 @@ _ROUNDING = 1e-3  # of the clean margin: an example this close is on the boundar
 class ContractCheck(NamedTuple):
     """Result of one contract check of an implementation under one norm.
 
-    `state` is "kept", "broken" or one of three others. "weak": the attack breaks no rule, but misses known examples.
-    "not shown": the attack returned every image nearly unchanged, so the check is inconclusive. "not promised": the
-    implementation does not declare the property. `detail` describes the observation.
+    Attributes:
+        implementation: name of the implementation.
+        norm: the norm.
+        promise: name of the check, one of `PROMISES`.
+        state: "kept" or "broken". Or "weak", if the attack breaks no rule but misses examples that are known to exist.
+            Or "not shown", if the check is inconclusive because the attack returned every image nearly unchanged. Or
+            "not promised", if the implementation does not declare the checked property.
+        detail: what was observed.
     """
 
     implementation: str
@@ -61,7 +66,13 @@ class ContractCheck(NamedTuple):
 
 
 class _CallObservation(NamedTuple):
-    """Observations on a library call: passes counted by davylamp, passes received by the model, changed settings."""
+    """Observations during one call of a library.
+
+    Attributes:
+        counted: numbers of forward and backward passes that davylamp counted.
+        seen: numbers of forward and backward passes that the model received.
+        changed: names of the global settings that the library changed.
+    """
 
     counted: tuple[int, int]
     seen: tuple[int, int]
@@ -87,30 +98,37 @@ class _CheckSetup(NamedTuple):
 
     @property
     def least(self) -> Tensor:
-        """Least perturbation of each image, shape (N,)."""
+        """Size of the smallest adversarial perturbation of each image, shape (N,)."""
         if self.norm not in self.case.least:
-            raise InvalidInput(f"expected a model whose least {self.norm} perturbations are known")
+            raise InvalidInput(f"the smallest adversarial {self.norm} perturbations of this model are not known")
         return self.case.least[self.norm]
 
     @property
     def idle(self) -> bool:
-        """Whether the attack returns every image nearly unchanged, which meets every rule trivially."""
+        """Whether the attack returns every image nearly unchanged, so that it cannot break a rule."""
         return all(_IDLE & set(kinds) for kinds in self.run().violations)
 
     @property
     def radius(self) -> float:
-        """Radius of the checks: `epsilon`, or twice the largest of the known least perturbations."""
+        """Radius of the checks: `epsilon`, or else twice the largest of the smallest adversarial perturbations."""
         if self.epsilon is not None or not self.bound:
             return self.epsilon or 0.0
         return 2 * float(self.least.max())
 
     def run(self, times: float | None = None, *, images: slice = slice(None), **more: Any) -> AttackResult:
-        """Run the attack at the default radius, or at `times` times the largest least perturbation among `images`."""
+        """Run the attack at the default radius.
+
+        If `times` is given, the radius is `times` times the largest of the smallest adversarial perturbations of
+        `images`.
+        """
         radius = self.radius if times is None else times * float(self.least[images].max())
         return self.watched(radius, images, **more).result
 
     def watched(self, radius: float | None = None, images: slice = slice(None), **more: Any) -> _Run:
-        """Run the attack and observe its library calls. If `targets` are passed, the attack is targeted."""
+        """Run the attack, and return the result with observations on each library call.
+
+        If `targets` are given, the attack is targeted.
+        """
         rules = ThreatModel(self.norm, (radius or self.radius) if self.bound else None, "targets" in more)
         # The place seeds an image: alone as in the batch.
         words = {"seed": _SEED, **self.words, **more, "first": images.start or 0}
@@ -151,23 +169,24 @@ def run_contract_checks(
 
     Args:
         attack: an implementation, its name, or a user's attack.
-        norms: norms to check, or None for all that the implementation supports. l0 and "unrestricted" are not checked,
-            because the least perturbation has no closed form.
-        parameters: canonical parameters that replace the fast test values.
+        norms: norms to check. None for all norms that the implementation supports. l0 and "unrestricted" are not
+            checked, because there the smallest adversarial perturbations are not known.
+        parameters: canonical parameters with which the attack is run. None for default values of the checks, which are
+            chosen for speed.
 
     Yields:
-        The `ContractCheck` of each check, as soon as it is finished.
+        The result of each check, as soon as the check is finished.
 
     Raises:
         UnknownName, Unavailable, InvalidInput: if there is no such attack.
-        MissingLibrary: if its library is not installed.
-        Unsupported: if the attack cannot run at all.
+        MissingLibrary: if the attack's library is not installed.
+        Unsupported: if the attack cannot run.
     """
     row = resolve_implementation(attack)
     chosen: list[Norm] = [norm for norm in norms_of(row) if norms is None or norm in norms]
     if not chosen:
         first, *_ = asked = list(row.classes) if norms is None else norms
-        reason = f"{', '.join(asked)}: the least perturbation is known only for linf, l2 and l1"
+        reason = f"{', '.join(asked)}: the smallest perturbation is known only for linf, l2 and l1"
         yield ContractCheck(row.name, first, "runs", "not promised", f"not checked, {reason}")
     for norm in chosen:
         done: dict[Any, Any] = {}
@@ -190,10 +209,11 @@ def check_contracts(
 
     Args:
         rows: the implementations.
-        norms: norms to check; empty for all.
-        parameters: canonical parameters that replace the fast test values, or None.
+        norms: norms to check. Empty for all norms.
+        parameters: canonical parameters with which the attacks are run. None for default values of the checks, which
+            are chosen for speed.
         quick: whether to skip the misbehaving models.
-        progress: called with the name of each implementation before its checks.
+        progress: called with the name of each implementation before the implementation is checked.
     """
     checks: list[ContractCheck] = []
     for row in rows:
@@ -225,17 +245,21 @@ def run_contract_check(
     epsilon: float | None = None,
     done: dict[Any, Any] | None = None,
 ) -> ContractCheck:
-    """Run one contract check. It raises the same errors as `run_contract_checks`.
+    """Run one contract check of an attack, and return its result.
 
     Args:
         attack: an implementation, its name, or a user's attack.
-        norm: a norm that the attack supports. Without a `case`, it must be linf, l2 or l1.
+        norm: a norm that the attack supports. For the linear model (`case` is None), linf, l2 or l1.
         name: name of the check, one of `PROMISES`.
-        parameters: canonical parameters that replace the fast test values.
-        case: a model and its images, or None for the linear model. If the case has no least perturbations, the checks
-            about the optimum are impossible, and a fixed-budget attack needs an epsilon.
-        epsilon: radius of a fixed-budget attack, or None for twice the largest least perturbation.
-        done: cache of runs, shared by checks that have the same attack, norm, case and epsilon.
+        parameters: canonical parameters with which the attack is run. None for default values of the checks, which are
+            chosen for speed.
+        case: a model with images. None for the linear model. If the smallest adversarial perturbations of the case are
+            not known, checks that need them cannot be run, and a fixed-budget attack needs `epsilon`.
+        epsilon: radius of a fixed-budget attack. None for twice the largest of the smallest adversarial perturbations.
+        done: cache of runs. Checks of the same attack with the same norm, case and epsilon can share one cache.
+
+    Raises:
+        DavylampError: see `run_contract_checks`.
     """
     row = resolve_implementation(attack)
     words = _quick(row) if parameters is None else dict(parameters)
@@ -266,11 +290,17 @@ def _quick(row: Implementation) -> dict[str, Any]:
 
 def _runs(trial: _CheckSetup) -> tuple[State, str]:
     result = trial.run()
-    return "kept", f"{int(result.success.sum())} of {len(result.labels)} images fooled at twice the least perturbation"
+    return (
+        "kept",
+        f"{int(result.success.sum())} of {len(result.labels)} images fooled at twice the least perturbation",
+    )
 
 
 def _keeps_the_rules(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that examples are finite, in the ball, in [0, 1] and in order, and that the model is unchanged."""
+    """Check that examples are finite, within the radius, in [0, 1] and in the order of the images.
+
+    Also check that the model is unchanged.
+    """
     kinds = [kind for each in trial.run().violations for kind in each if kind in OF_THE_LIBRARY]
     return ("broken", ", ".join(sorted(set(kinds)))) if kinds else ("kept", "no violation")
 
@@ -284,7 +314,7 @@ def _repeats(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _alone(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that a deterministic attack returns the same example for an image alone and in a batch."""
+    """Check that a deterministic attack returns the same example whether an image is attacked alone or in a batch."""
     if trial.row.random or trial.row.universal:
         return (
             "not promised",
@@ -322,7 +352,7 @@ def _budget(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _honest_count(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that davylamp counts every pass: for a batch, for one image, and with a query budget."""
+    """Check that davylamp counts every pass of the model, for a batch, for one image, and with a query budget."""
     whole = trial.watched()
     alone, limited = trial.watched(None, slice(0, 1)), trial.watched(max_queries=BUDGET)
     runs = [(whole, "forward"), (whole, "backward"), (alone, "forward"), (alone, "backward"), (limited, "forward")]
@@ -339,7 +369,7 @@ def _honest_count(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _restores(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that the global state is restored, and that the attack does not seed the global generators."""
+    """Check that the attack does not change global settings, and does not seed the global random generators."""
     first, later = trial.watched(), trial.watched(None, slice(0, 1))
     changed = dict.fromkeys(name for run in (first, later) for call in run.calls for name in call.changed)
     if not any("warning filters" in call.changed for call in later.calls):
@@ -350,7 +380,7 @@ def _restores(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _nothing_impossible(trial: _CheckSetup) -> tuple[State, str]:
-    """Check that the attack has no success and no distance below the least perturbation."""
+    """Check that the attack reports no success below the smallest adversarial perturbation, which is impossible."""
     least = trial.least
     if trial.bound:
         impossible = trial.run(times=0.9 * float(least.min() / least.max()))

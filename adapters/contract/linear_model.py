@@ -1,4 +1,4 @@
-"""A linear model for the contract checks, whose least perturbations have a closed form."""
+"""A linear model for the contract checks. The smallest adversarial perturbations are known from a formula."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,7 +13,11 @@ DUAL = {"linf": 1, "l2": 2, "l1": float("inf")}
 
 
 class ContractCase(NamedTuple):
-    """A model, images (n, C, H, W) that it classifies correctly, and the least perturbation of each image, by norm."""
+    """A model with images, on which the contract of an attack is checked.
+
+    The model classifies the images, shape (n, C, H, W), correctly. `least` has the size of the smallest adversarial
+    perturbation of each image, shape (n,), by norm.
+    """
 
     module: nn.Module
     inputs: Tensor
@@ -26,15 +30,16 @@ class ContractCase(NamedTuple):
         return Classifier(self.module)
 
     def first(self, count: int) -> "ContractCase":
-        """Return the case restricted to its first `count` images."""
+        """Return the case with only its first `count` images."""
         least = {norm: sizes[:count] for norm, sizes in self.least.items()}
         return ContractCase(self.module, self.inputs[:count], self.labels[:count], least)
 
 
 def make_linear_case() -> ContractCase:
-    """Build a linear case with four classes. Its images of 3 x 8 x 8 are far from the bounds of [0, 1].
+    """Build a linear model with four classes and images of 3 x 8 x 8 pixels.
 
-    The weights are large, so the cross-entropy depends mostly on the nearest other class.
+    The pixels are far from 0 and 1. The weights are large, so that the cross-entropy depends mostly on the nearest
+    other class.
     """
     generator = torch.Generator().manual_seed(1)
     layer = nn.Linear(192, 4)
@@ -45,9 +50,10 @@ def make_linear_case() -> ContractCase:
 
 
 def make_coarse_case() -> ContractCase:
-    """Build a case for attacks that move in 8-bit grey levels. The least linf perturbations are five to twenty levels.
+    """Build a linear model with images for attacks that change pixels by whole 8-bit grey levels.
 
-    Few components have nonzero weights, so that a random search over grey levels finds an example.
+    The smallest adversarial linf perturbations are five to twenty grey levels. Only few components have nonzero
+    weights, so that even a random search finds an example.
     """
     generator = torch.Generator().manual_seed(1)
     layer = nn.Linear(192, 4)
@@ -59,9 +65,10 @@ def make_coarse_case() -> ContractCase:
 
 
 def _case(layer: nn.Linear, inputs: Tensor) -> ContractCase:
-    """Build a case from a linear layer and images, and compute the labels and least perturbations.
+    """Build a case from a linear layer and images, and compute the labels and the smallest adversarial perturbations.
 
-    The least perturbation to class k is (z_y - z_k) / |w_y - w_k|, with the dual norm of the weights.
+    The smallest perturbation that leads to class k has the size (z_y - z_k) / |w_y - w_k|. The norm of the weights is
+    the dual norm.
     """
     module = nn.Sequential(nn.Flatten(), layer).eval().requires_grad_(False)
     logits = module(inputs)

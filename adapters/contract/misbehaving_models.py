@@ -1,8 +1,8 @@
-"""Runs implementations on deliberately misbehaving models, and checks for false success and false robustness.
+"""Runs attacks on models that misbehave on purpose, and checks that no false success or false robustness is reported.
 
-Every model is small, takes images of 3 x 16 x 16, and has known true logits. An implementation passes if the true
-logits confirm every image that it reports as fooled or robust. It must report every other image as invalid, or raise an
-error.
+Every model is small and takes images of 3 x 16 x 16. Its outputs are wrong in some way, but the true logits are known.
+An implementation passes if the true logits confirm every image that is reported as fooled or robust. All other images
+must be reported as invalid, or an error must be raised.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,16 +44,21 @@ _DUAL = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}
 
 
 class MisbehavingModel(NamedTuple):
-    """A misbehaving model, and a function that returns the true logits of images."""
+    """A model that misbehaves on purpose, and a function that returns the true logits of images."""
 
     module: nn.Module
     truth: Callable[[Tensor], Tensor]
 
 
 class FalseResult(NamedTuple):
-    """Result of one implementation on one misbehaving model.
+    """Result of checking one implementation on one misbehaving model.
 
-    `complaint` describes a false report; "" if the report is true. `outcome` has the numbers of reported results.
+    Attributes:
+        implementation: name of the implementation.
+        norm: the norm.
+        plant: name of the misbehaving model, one of `PLANTS`.
+        complaint: description of the false report. "" if all reported results are true.
+        outcome: numbers of images that were reported as fooled, robust and invalid, or the raised error.
     """
 
     implementation: str
@@ -64,7 +69,10 @@ class FalseResult(NamedTuple):
 
 
 class _Function(nn.Module):
-    """A module that computes a function of the base model. It keeps a linear layer, for attacks that read layers."""
+    """A module that computes a function of a base model and of images.
+
+    The base model is a submodule with a linear layer, because some attacks read layers.
+    """
 
     def __init__(self, base: nn.Module, function: Callable[[nn.Module, Tensor], Tensor]):
         super().__init__()
@@ -75,7 +83,7 @@ class _Function(nn.Module):
 
 
 class MisbehavingSetup(NamedTuple):
-    """The unmodified linear model, 8-bit images that it classifies correctly, and radii large enough to fool it."""
+    """The correct linear model, 8-bit images that it classifies correctly, and radii that suffice to fool it."""
 
     base: nn.Module
     inputs: Tensor
@@ -84,7 +92,7 @@ class MisbehavingSetup(NamedTuple):
 
 
 def make_setting() -> MisbehavingSetup:
-    """Build the setup, with the same weights and images at each call. The radii follow from a closed form."""
+    """Build the correct model, images and radii. All calls return the same weights and images."""
     generator = torch.Generator().manual_seed(1)
     layer = nn.Linear(3 * SIDE * SIDE, CLASSES)
     layer.weight.data = 50 * torch.randn(layer.weight.shape, generator=generator)
@@ -183,20 +191,21 @@ def run_misbehaving_model_checks(
     norms: Sequence[Norm] | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Iterator[FalseResult]:
-    """Run implementations on misbehaving models and compare their reports with the truth.
+    """Run implementations on misbehaving models, and compare the reported results with the true results.
 
     Args:
-        rows: implementations or their names, or None for all that can run.
-        plants: names of misbehaving models (`PLANTS`), or None for all.
-        every_norm: whether to use all norms of an implementation instead of its first.
-        norms: restrict to these norms, or None for no restriction.
-        parameters: canonical parameters that replace the fast test values, for the implementations that accept them.
+        rows: implementations or their names. None for all implementations that can run.
+        plants: names of misbehaving models, from `PLANTS`. None for all models.
+        every_norm: whether to use all norms of an implementation, instead of only the first norm.
+        norms: norms to use. None for no restriction.
+        parameters: canonical parameters for the attacks. They override the default values of the checks, which are
+            chosen for speed. An implementation gets only the parameters that it accepts.
 
     Yields:
         A `FalseResult` for each implementation, norm and model, as soon as it is known.
 
     Raises:
-        UnknownName: if there is no such implementation.
+        UnknownName: if an implementation does not exist.
         MissingLibrary: if the library of a named implementation is not installed.
     """
     setting = make_setting()
@@ -236,7 +245,10 @@ def _run(
     threat_model: ThreatModel,
     words: Mapping[str, Any],
 ) -> AttackResult | DavylampError:
-    """Run the attack. An error is a valid report if a library crashed or the model cannot be attacked."""
+    """Run the attack on a misbehaving model. Returns its result, or the error if an error is a correct report here.
+
+    An error is a correct report if the library crashed, or if the model cannot be attacked.
+    """
     logits = setting.base(setting.inputs)  # passed in, because the random model could not be attacked without
     classifier = Classifier(module, num_classes=CLASSES)
     try:
@@ -254,7 +266,7 @@ def _judge(
     planted: MisbehavingModel,
     setting: MisbehavingSetup,
 ) -> str:
-    """Describe the false report; "" if the report is true."""
+    """Describe the images whose reported results are false. "" if all reported results are true."""
     with torch.no_grad():
         says, rounded = planted.truth(result.adv_inputs), planted.truth(quantise(result.adv_inputs))
     wrong = (says.argmax(1) != setting.labels) & torch.isfinite(says).all(1)

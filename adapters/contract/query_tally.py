@@ -1,4 +1,4 @@
-"""Counts every query inside the model itself, independently of davylamp's own count and of how the attack calls it."""
+"""Counts the passes of a model inside the model, to check davylamp's own count of an attack's queries."""
 
 import copy
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class QueryTally:
-    """Number of images passed forward and of gradients passed back. Copies of the model share one count."""
+    """Counts the images that pass forward and the gradients that pass back through a model and all its copies."""
 
     def __init__(self) -> None:
         self.forwards = self.backwards = 0
@@ -17,7 +17,7 @@ class QueryTally:
         return self
 
     def take(self) -> tuple[int, int]:
-        """Return the numbers of forward and backward passes since the last call."""
+        """Return the numbers of forward and backward passes since the previous call of this method."""
         taken = self.forwards, self.backwards
         self.forwards = self.backwards = 0
         return taken

@@ -1,1 +1,1 @@
-"""Images and labels: by name, from folders, from array files."""
+"""Loads images and labels, by name, from folders, and from array files."""

@@ -1,4 +1,4 @@
-"""Opens images and labels of an npz file, and checks the array headers before reading any data."""
+"""Opens images and labels in an npz file. The headers of the arrays are checked before any data are read."""
 
 import math
 import os
@@ -24,12 +24,13 @@ _MOST_CLASSES = 2**31
 
 
 def open_npz(path: Path, limit: int | None, *, several: bool = False) -> LazyData:
-    """Open images and labels of an npz file; the names are the indices. `several` is explained in `open_arrays`.
+    """Open the images and labels in an npz file. The names of the images are their indices.
+
+    For `several`, see `open_arrays`.
 
     Raises:
-        Unavailable: if there is no such file, or the file cannot be read.
-        InvalidInput: if the file is not an npz file or has invalid contents. The message names the array and the
-            problem.
+        Unavailable: if the file does not exist or cannot be read.
+        InvalidInput: if the file is not an npz file or has invalid contents. The message names the invalid array.
     """
     if not path.is_file():
         what = "something that is not a file" if path.exists() else "none"
@@ -37,7 +38,9 @@ def open_npz(path: Path, limit: int | None, *, several: bool = False) -> LazyDat
     try:
         with path.open("rb") as stream:
             if not zipfile.is_zipfile(stream):
-                raise InvalidInput(f"expected an npz file, got a different format in {path}; save it with numpy.savez")
+                raise InvalidInput(
+                    f"expected an npz file, got a different format in {path}; save arrays with numpy.savez"
+                )
             stream.seek(0)
             with zipfile.ZipFile(stream) as archive:
                 images, labels = (_read_member(archive, keys, path) for keys in (_INPUT_KEYS, LABEL_KEYS))
@@ -55,22 +58,23 @@ def open_arrays(
     *,
     several: bool = False,
 ) -> LazyData:
-    """Check the layout of arrays, and return the images with their labels. Pixels are checked when they are taken.
+    """Combine arrays of images and labels to `LazyData`. Shapes are checked now, and pixels when images are taken.
 
     Args:
-        images: (N, C, H, W) or (N, H, W, C), uint8 or floats in [0, 1].
-        labels: integers, shape (N,).
-        path: named in error messages.
-        limit: number of images, the first ones; None for all.
-        names: names of the images; None for their indices.
-        several: whether the labels may also be 0 or 1 for each of L labels of an image, shape (N, L).
+        images: images, shape (N, C, H, W) or (N, H, W, C), uint8 or floats in [0, 1].
+        labels: labels, integers, shape (N,).
+        path: path of the data, for error messages.
+        limit: only the first `limit` images are used. None for all images.
+        names: names of the images. None for their indices.
+        several: whether an image may have several labels. `labels` may then also have the shape (N, L), with 0 or 1 for
+            each of L labels.
 
     Raises:
         InvalidInput: if the arrays are not images and labels.
     """
     if several and labels.ndim == 2 and labels.shape[:1] == images.shape[:1]:
         if labels.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
-            raise InvalidInput(f"expected the labels of each image as 0 or 1 in {path}, got others")
+            raise InvalidInput(f"expected the labels of each image as 0 or 1 in {path}, got other values")
     else:
         _check_labels(images, labels, path)
     is_last = _has_channels_last(images, path)
@@ -94,7 +98,7 @@ def _check_labels(images: np.ndarray, labels: np.ndarray, path: Path | str) -> N
     if len(labels) and labels.min() < 0:
         raise InvalidInput(f"expected labels >= 0 in {path}, got {labels.min()}")
     if len(labels) and labels.max() >= _MOST_CLASSES:
-        raise InvalidInput(f"expected labels as numbers of classes in {path}, got {labels.max()}")
+        raise InvalidInput(f"expected labels as class numbers in {path}, got {labels.max()}")
 
 
 def _read_member(archive: zipfile.ZipFile, keys: Sequence[str], path: Path) -> np.ndarray:
@@ -118,7 +122,11 @@ def _read_member(archive: zipfile.ZipFile, keys: Sequence[str], path: Path) -> n
 
 
 def _check_header(stream: Any, size: int, key: str, path: Path) -> None:
-    """Raise InvalidInput unless the size in an array's header matches the archive member and fits into memory."""
+    """Check the header of an array in an npz file, before the array is read.
+
+    Raises:
+        InvalidInput: if the size in the header differs from the size of the data, or does not fit into memory.
+    """
     try:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -146,7 +154,11 @@ def _memory() -> int:
 
 
 def _has_channels_last(images: np.ndarray, path: Path | str) -> bool:
-    """Whether images are NHWC: only the last axis can be channels (1 or 3). Raises InvalidInput if it is no image."""
+    """Whether the shape of images is (N, H, W, C): the last axis has length 1 or 3, and the second axis does not.
+
+    Raises:
+        InvalidInput: if neither axis can be the channels.
+    """
     if images.ndim != 4 or (images.shape[1] not in (1, 3) and images.shape[3] not in (1, 3)):
         advice = "; add an axis for the channels" if images.ndim == 3 else ""
         wanted = f"1 or 3 channels in images of shape (N, C, H, W) or (N, H, W, C) in {path}"
@@ -158,7 +170,7 @@ def _has_channels_last(images: np.ndarray, path: Path | str) -> bool:
 
 
 def _to_inputs(images: np.ndarray, path: Path | str, *, is_last: bool) -> Tensor:
-    """Convert images to float32 in [0, 1], NCHW, from NHWC if `is_last`."""
+    """Convert images to float32 in [0, 1], shape (N, C, H, W). If `is_last`, the channels are the last axis before."""
     images = images.transpose(0, 3, 1, 2) if is_last else images
     with np.errstate(over="ignore"):  # infinity is refused below
         inputs = torch.from_numpy(np.array(images, dtype=np.float32, order="C"))

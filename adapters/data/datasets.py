@@ -49,10 +49,10 @@ _DAMAGED = (  # what Pillow raises for files that are no images, or broken ones
 
 
 class ImagePreparation(NamedTuple):
-    """Preparation of image files for a model: size, channels, and the model's number and names of classes if known.
+    """How image files must be prepared for a model: size and channels of images, and the classes of the model if known.
 
-    `all_named` is whether a folder whose name is not a class name is an error. `criterion` converts several labels of
-    each image to its class.
+    `all_named` says whether it is an error if the name of a class folder is not the name of a class. If an image has
+    several labels, `criterion` converts them to a class.
     """
 
     resize: int | None
@@ -67,7 +67,7 @@ class ImagePreparation(NamedTuple):
 
 
 def dataset_name_patterns() -> list[str]:
-    """Return the fixed names of data sets, and the patterns of all other data names, for help texts."""
+    """Return the fixed names of data sets, and patterns such as `npz:PATH` for all other names, for help texts."""
     return [
         *SAMPLES,
         "torchvision:cifar10:PATH",
@@ -101,28 +101,28 @@ def load_data(
       with the columns `file` and `label`. The images are converted to RGB and interleaved by class, so that any `limit`
       is spread over the classes.
     - `npz:PATH`: arrays `inputs` (or `x`, `images`; NCHW or NHWC; uint8, or floats in [0, 1]) and `labels` (or `y`).
-      They are used unchanged, because the sizes below apply to image files only.
+      The images are not resized: `resize` and `crop` apply to image files only.
     - `path/to/file.py:load`: a function that returns such images and labels, or a dataset of pairs.
     - `torchvision:cifar10` and others: published data sets on this machine (see `torchvision_datasets`).
     - `hf:ORG/NAME:SPLIT`: data sets of the Hugging Face Hub, downloaded only on request (see `list_hub_set`).
-    - `DATA+fog:3`: any of these with a corruption (see `corrupt`).
-    - `imagenet-c:PATH+fog:3` and `cifar-10-c:PATH+fog:3`: corrupted images on disk, in folders PATH/fog/3/CLASS as in
-      ImageNet-C, or in PATH/fog.npy with the severities in sequence.
+    - `DATA+fog:3`: any of the data above, to which a corruption is applied (see `corrupt`).
+    - `imagenet-c:PATH+fog:3`: corrupted images on disk, in folders PATH/fog/3/CLASS as in ImageNet-C.
+    - `cifar-10-c:PATH+fog:3`: corrupted images on disk, in PATH/fog.npy as in CIFAR-10-C.
 
-    A file is loaded once even if several links point to it.
+    If several links point to one file, the file is loaded only once.
 
     Args:
-        name: a fixed name or a pattern of `dataset_name_patterns()`.
-        limit: largest number of images; the first images in a fixed order are used. None for all.
-        resize: length to which the shorter side is resized. Image files are resized and cropped as by torchvision.
-        crop: side of the square centre crop after the resizing. If neither `resize` nor `crop` is given, ImageNet's
-            samples are resized to 256 and cropped to 224, and all other images keep their size. Photos of
-            `demo:tiny-imagenet` are not cropped, but resized to this size as a whole.
-        interpolation: interpolation for the resizing, which is antialiased.
+        name: one of the names above.
+        limit: largest number of images. The first images in a fixed order are used. None for all images.
+        resize: length in pixels to which the shorter side of image files is resized, as by torchvision.
+        crop: side in pixels of the square that is cut from the centre after resizing. Photos of `demo:tiny-imagenet`
+            are resized to this size instead. If neither `resize` nor `crop` is given, `demo:imagenet` is resized to 256
+            and cropped to 224, and all other images keep their size.
+        interpolation: interpolation method for resizing. Antialiasing is always used.
 
     Raises:
         UnknownName: if there is no such data.
-        MissingLibrary: if the package that ships the samples is not installed.
+        MissingLibrary: if the package that contains the samples is not installed.
         Unavailable: if a path does not exist or a file cannot be read.
         InvalidInput: if the data are not labelled images of one size.
     """
@@ -133,19 +133,21 @@ def load_data(
 
 
 def load_data_for(classifier: Classifier, name: str, limit: int | None = None, chosen: Collection[str] = ()) -> Data:
-    """Load data in the form that a model needs: its image size, its channels and its class indices.
+    """Load data by name in the form that a model needs: with its image size, its channels and its class numbers.
 
-    Grey images stay grey for a model with one channel.
+    For a model with one channel, grey images stay grey.
 
     Args:
         classifier: the model.
         name: see `load_data`.
         limit: see `load_data`.
-        chosen: names of the images to select from the first `limit`. Only their files are read. Empty for all.
+        chosen: names of images to load, out of the first `limit` images. Other image files are not read. Empty to load
+            all images.
 
     Raises:
-        DavylampError: as for `load_data`, or InvalidInput if no image has a chosen name, or if a bundled model has
-            different classes from the samples.
+        InvalidInput: if there is no image with one of the chosen names, or the classes of a bundled model are not those
+            of the sample images.
+        DavylampError: see `load_data`.
     """
     images = open_data_for(classifier, name, limit)
     data = images.take(find_places(images.names, chosen))
@@ -154,10 +156,10 @@ def load_data_for(classifier: Classifier, name: str, limit: int | None = None, c
 
 
 def open_data_for(classifier: Classifier, name: str, limit: int | None = None) -> LazyData:
-    """Open data in the form that a model needs, as `load_data_for`, without decoding the images.
+    """Open data by name in the form that a model needs, see `load_data_for`. Images are decoded only when taken.
 
     Raises:
-        DavylampError: as for `load_data_for`.
+        DavylampError: see `load_data_for`.
     """
     if limit is not None and limit < 1:
         raise InvalidInput(f"expected limit >= 1, got {limit}")
@@ -171,21 +173,21 @@ def corrupt(data: Data, corruption: str, severity: int, *, seed: int = 0) -> Dat
 
     Args:
         data: images and labels.
-        corruption: its name, such as "fog".
-        severity: 1 to 5.
+        corruption: name of the corruption, such as "fog".
+        severity: severity from 1 to 5.
         seed: random seed. The result for an image does not depend on the other images.
 
     Raises:
-        DavylampError: as for `corrupt_images`.
+        DavylampError: see `corrupt_images`.
     """
     return data._replace(inputs=corrupt_images(data.inputs, corruption, severity, seed=seed))
 
 
 def find_places(names: Sequence[str], chosen: Collection[str]) -> list[int] | None:
-    """Return the places of the images with the chosen names, in the order of the data. None if `chosen` is empty.
+    """Return the indices of the images with the chosen names, in the order of the data. None if `chosen` is empty.
 
     Raises:
-        InvalidInput: if no image, or more than one image, has a chosen name.
+        InvalidInput: if a chosen name is not the name of exactly one image.
     """
     if not chosen:
         return None
@@ -203,7 +205,7 @@ def find_places(names: Sequence[str], chosen: Collection[str]) -> list[int] | No
 
 
 def open_prepared(name: str, limit: int | None, wanted: ImagePreparation) -> LazyData:
-    """Open images by name, which are prepared as `wanted` when they are taken; see `load_data` and `load_data_for`."""
+    """Open images by name, see `load_data`. They are prepared as described by `wanted` when they are taken."""
     data = _open_labelled(name, limit, wanted)
     if wanted.criterion is None or data.labels.ndim == 1:
         return data
@@ -239,7 +241,7 @@ def _open_files(
     wanted: ImagePreparation,
     read: Callable[[Sequence[ImageFile], ImagePreparation], Tensor],
 ) -> LazyData:
-    """Return image files as images that are read when they are taken, as uint8 with `read`."""
+    """Return image files as `LazyData`. When images are taken, the function `read` reads them as uint8."""
     labels = torch.tensor([item.label for item in items], dtype=torch.int64)
 
     def inputs(places: Sequence[int] | None) -> Tensor:
@@ -249,7 +251,10 @@ def _open_files(
 
 
 def _meant_data(name: str) -> str:
-    """Return the data name that the user probably meant by a path. "" if no images or arrays are at the path."""
+    """Return the data name, such as "npz:PATH", that a user probably meant by giving only a path.
+
+    "" if there are no images or arrays at the path.
+    """
     if not name:
         return ""
     path = expand_path(name)
@@ -259,7 +264,7 @@ def _meant_data(name: str) -> str:
 
 
 def preparation_for(classifier: Classifier) -> ImagePreparation:
-    """Return how image files must be prepared for a model."""
+    """Return the preparation of image files that a model needs."""
     sizes = ImagePreparation(classifier.resize, classifier.crop, classifier.interpolation)
     named = {"names": classifier.class_names, "all_named": classifier.all_named}
     classes, criterion = classifier.stated_classes, criterion_in(classifier.name)
@@ -267,14 +272,14 @@ def preparation_for(classifier: Classifier) -> ImagePreparation:
 
 
 def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
-    """Return how image files of these data must be prepared for a model.
+    """Return the preparation of image files that a model needs for the named data.
 
-    If folders are named by WordNet ids and the model does not declare its number of classes, the model is queried once,
-    on the first image, to learn this number. For a model with 1000 classes, a folder's id determines its class, instead
-    of the order of the folders.
+    The number of the model's classes is needed if class folders are named by WordNet ids. A model with 1000 classes
+    then gets ImageNet's class numbers, and other models get classes in the order of the folders. If the model does not
+    declare the number of its classes, the model is queried once, on the first image.
 
     Raises:
-        DavylampError: as for `load_data`.
+        DavylampError: see `load_data`.
     """
     wanted = preparation_for(classifier)
     if wanted.classes is not None or not name.startswith(IN_FOLDERS):
@@ -297,7 +302,10 @@ def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
 
 
 def label_mapping_key(classifier: Classifier, name: str) -> tuple[Any, ...]:
-    """Return a key that is equal for two models only if both get the same labels for these data."""
+    """Return a key for the labels that a model gets for the named data.
+
+    Two models with equal keys get the same labels.
+    """
     named = classifier.stated_classes or (classifier.name if name.startswith(IN_FOLDERS) else None)
     return named, criterion_in(classifier.name)
 
@@ -305,7 +313,13 @@ def label_mapping_key(classifier: Classifier, name: str) -> tuple[Any, ...]:
 def list_files(
     name: str, limit: int | None, wanted: ImagePreparation
 ) -> tuple[list[ImageFile], ImagePreparation] | None:
-    """List the image files of a folder, and return them with their preparation. None for other kinds of data."""
+    """Return the image files of data in a folder, with their preparation for the model. None for other kinds of data.
+
+    Args:
+        name: name of the data.
+        limit: largest number of images. None for all images.
+        wanted: preparation that the model needs. For some data, the returned preparation differs.
+    """
     source, _, rest = name.partition(":")
     corrupted = split_corruption(name)
     if corrupted is not None and corrupted.on_disk and source == FOLDERS:
@@ -331,7 +345,7 @@ def _open_corrupted(corrupted: CorruptionSpec, limit: int | None, wanted: ImageP
 
 
 def read_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Tensor:
-    """Read image files of one size, uint8, shape (N, C, H, W). Untrusted files are read in a sandbox."""
+    """Read image files, which must have one size, as uint8, shape (N, C, H, W). A sandbox reads untrusted files."""
     isolation = isolation_of_data()
     if isolation is None or any(item.content is not None for item in items):
         return _stack_images(items, wanted)
@@ -344,7 +358,7 @@ def read_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Tensor:
 
 
 def images_in_room(paths: Sequence[str], wanted: Sequence[Any]) -> list[Tensor]:
-    """Read the pixels of image files. This is called in the sandboxed process."""
+    """Read the pixels of image files. This function runs in the sandboxed process."""
     return [_stack_images([ImageFile(path, Path(path), 0) for path in paths], ImagePreparation(*wanted))]
 
 
@@ -363,7 +377,7 @@ def arrays_in_room(path: str, limit: int | None, several: bool) -> list[Tensor]:
 
 
 def _stack_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Tensor:
-    """Return the pixels of image files of one size, uint8, shape (N, C, H, W)."""
+    """Read image files, which must have one size, and return their pixels, uint8, shape (N, C, H, W)."""
     by_row = sorted(range(len(items)), key=lambda place: items[place].row)  # neighbours share a block of a data file
     read = {place: _read_image(items[place], wanted) for place in by_row}
     images = [read[place] for place in range(len(items))]
@@ -397,7 +411,7 @@ def _where(item: ImageFile) -> str:
 
 
 def _open_image(item: ImageFile, wanted: ImagePreparation) -> Any:
-    """Open a file as a Pillow image, in RGB if `wanted` says so. Grey images stay grey for a model with one channel."""
+    """Open an image file with Pillow. It is converted to RGB, unless it is grey and the model has one channel."""
     from PIL import Image
 
     content = None if item.content is None else item.content()

@@ -1,4 +1,4 @@
-"""Warnings about a data set: duplicate images, and fewer images than requested."""
+"""Warns about duplicate images in a data set, and about fewer images than requested."""
 
 from hashlib import blake2b
 
@@ -7,7 +7,9 @@ from torch import Tensor
 
 
 def first_occurrence(inputs: Tensor) -> list[int]:
-    """Return, for each image, the index of the first image with the same pixels, which may be the image itself.
+    """Return, for each image, the index of the first image with the same pixels.
+
+    If no earlier image has the same pixels, this is the index of the image itself.
 
     Args:
         inputs: images, shape (N, ...).
@@ -18,11 +20,13 @@ def first_occurrence(inputs: Tensor) -> list[int]:
 
 
 def duplicate_warning(inputs: Tensor, labels: Tensor) -> list[str]:
-    """Return a warning if some images are duplicates, with the number of duplicates whose labels differ.
+    """Return a warning if some images are duplicates of others. Otherwise None.
+
+    The warning also gives the number of duplicates whose label differs from the label of the earlier image.
 
     Args:
-        inputs: shape (N, C, H, W).
-        labels: shape (N,).
+        inputs: images, shape (N, C, H, W).
+        labels: labels, shape (N,).
     """
     first, classes = first_occurrence(inputs), labels.tolist()
     repeated = [place for place, other in enumerate(first) if place != other]
@@ -36,11 +40,11 @@ def duplicate_warning(inputs: Tensor, labels: Tensor) -> list[str]:
 
 
 def note_fewer(name: str, images: int, limit: int | None) -> list[str]:
-    """Return a warning if a data set has fewer images than requested.
+    """Return a list with a warning if a data set has fewer images than requested. Otherwise an empty list.
 
     Args:
         name: name of the data.
         images: number of images.
-        limit: requested number, or None for all.
+        limit: requested number of images. None if all images were requested.
     """
     return [f"{name} has {images} images, fewer than the requested {limit}"] if images < (limit or 0) else []

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face Hub, or a local folder of the same form: Parquet or Arrow files with image columns."""
+"""Reads data sets of the Hugging Face Hub, or local folders with the same Parquet or Arrow files."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ _IMAGES = ("image", "img")
 
 
 class _DataFile(NamedTuple):
-    """A data file with its modification time and size, which reveal whether the file was replaced."""
+    """A data file with its modification time and size. If the file is replaced, these values change."""
 
     path: Path
     stamp: tuple[int, int]
@@ -36,19 +36,20 @@ def list_hub_set(
 ) -> list[ImageFile]:
     """List the images of "hf:ORG/NAME[@REVISION][:[CONFIG/]SPLIT]" or "hf:./FOLDER[:SPLIT]".
 
-    The images are interleaved by class if there is a `limit`, and otherwise in the order of the files. A folder has the
-    layout of the hub's Parquet files, or that of the package datasets (`to_parquet`, `save_to_disk`).
+    If there is a `limit`, images of different classes alternate. Otherwise the images are in the order of the files. A
+    local folder must have the layout of the hub's Parquet files, or the layout that the package datasets writes
+    (`to_parquet`, `save_to_disk`).
 
     Args:
-        name: name of the data. Without a split, the test split is used.
+        name: name of the data. If the name has no split, the test split is used.
         limit: largest number of images.
         classes: number of classes of the model, see `list_folder`.
         names: names of the model's classes, if known, see `list_folder`.
         strict: see `list_folder`.
 
     Raises:
-        Unavailable: if the data set is missing or damaged. The message contains the download command.
-        InvalidInput: if there are several splits and the name contains none, or the data have no images with classes.
+        Unavailable: if the data set is missing or damaged. The message says how to download it.
+        InvalidInput: if the split is not clear, or the data have no labelled images.
     """
     files = [_DataFile(path, (path.stat().st_mtime_ns, path.stat().st_size)) for path in _files_of(name)]
     columns = _columns_of(files[0])
@@ -84,7 +85,10 @@ def _files_of(name: str) -> list[Path]:
 
 
 def _columns_of(file: _DataFile) -> _Columns:
-    """Return the image and label columns, identified by the metadata of the package datasets or by their names."""
+    """Return the columns of images and labels in a data file.
+
+    The columns are found by the metadata that the package datasets writes, or else by their names.
+    """
     with _opened(file.path) as opened:
         schema = opened.schema_arrow if file.path.suffix == ".parquet" else opened[0].schema
     said = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
@@ -102,7 +106,7 @@ def _columns_of(file: _DataFile) -> _Columns:
 
 
 def _choose_column(names: Sequence[str], of_its_kind: Sequence[str], usual: Sequence[str]) -> str:
-    """Return the only column of a kind, otherwise the column with a usual name; "" if there is no such column."""
+    """Return the only column of a kind. If there are several, return the one with a usual name. "" if there is none."""
     if len(of_its_kind) == 1:
         return of_its_kind[0]
     return next((name for name in usual if name in (of_its_kind or names)), "")
@@ -111,9 +115,9 @@ def _choose_column(names: Sequence[str], of_its_kind: Sequence[str], usual: Sequ
 def _indices_of(
     columns: _Columns, labels: Sequence[Any], classes: int | None, names: Sequence[str], *, strict: bool, where: str
 ) -> Callable[[Any], int]:
-    """Return the function that converts a label in the files to the model's class index.
+    """Return a function that converts a label in the data files to the class number of the model.
 
-    Classes are matched by name if both the files and the model name them.
+    Classes are matched by name if the files and the model have class names.
     """
     if not labels:
         raise InvalidInput(f"no labelled images in {where}")
@@ -143,7 +147,7 @@ def _picture(file: _DataFile, group: int, row: int, column: str) -> bytes:
 
 @lru_cache(maxsize=64)
 def _group_sizes(file: _DataFile) -> tuple[int, ...]:
-    """Return the number of rows of each block that can be read separately."""
+    """Return the number of rows in each block of a data file. A block can be read without the others."""
     with _opened(file.path) as opened:
         if file.path.suffix == ".parquet":
             return tuple(opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups))
@@ -152,7 +156,7 @@ def _group_sizes(file: _DataFile) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4)
 def _read(file: _DataFile, group: int, column: str) -> list[Any]:
-    """Read a column of one block as Python objects. The last four columns are cached."""
+    """Read a column in one block of a data file as Python objects. The four columns read last are cached."""
     with _opened(file.path) as opened:
         part = opened.read_row_group(group, columns=[column]) if file.path.suffix == ".parquet" else opened[group]
         return part.column(column).to_pylist()
@@ -160,7 +164,7 @@ def _read(file: _DataFile, group: int, column: str) -> list[Any]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """Open a Parquet file, or the memory-mapped record batches of an Arrow file. Raises Unavailable if this fails."""
+    """Open a Parquet file, or an Arrow file by memory mapping. Raises Unavailable if the file cannot be opened."""
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 

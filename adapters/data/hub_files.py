@@ -1,4 +1,4 @@
-"""Local copies of the files of Hugging Face Hub data sets, which are downloaded only on request."""
+"""Finds local copies of data sets of the Hugging Face Hub. Files are downloaded only if the user allows it."""
 
 import json
 import os
@@ -21,19 +21,21 @@ _RECORD = ".davylamp.json"  # which files there are, and which parts are whole
 
 
 def download_split(name: str, place: str, part: str) -> list[Path]:
-    """Return the local files of one split of a data set, and download missing files if that is allowed.
+    """Return the local files of one split of a data set. Missing files are downloaded if the user allows downloads.
 
     Args:
         name: name of the data, for messages.
-        place: "ORG/NAME" or "ORG/NAME@REVISION". Without a revision, the Parquet files that the hub generates are used.
-        part: "SPLIT", "CONFIG/SPLIT", or "" for the test split.
+        place: the data set on the hub, "ORG/NAME" or "ORG/NAME@REVISION". Without a revision, the Parquet files that
+            the hub has generated are used.
+        part: the split, "SPLIT" or "CONFIG/SPLIT". "" for the test split.
 
     Returns:
-        The files in their order.
+        The paths of the files, in order.
 
     Raises:
         MissingLibrary: if a download is needed and huggingface_hub is not installed.
-        Unavailable: if the files are missing and downloads are not allowed. The message states the size of the files.
+        Unavailable: if files are missing and downloads are not allowed, or a download fails. The message has the size
+            of the files.
         InvalidInput: if the name or the split is wrong.
     """
     repository, _, revision = place.partition("@")
@@ -46,7 +48,9 @@ def download_split(name: str, place: str, part: str) -> list[Path]:
     sizes = record.get("files") or _list(name, repository, revision, folder)
     parts = splits_of(sizes)
     if not parts:
-        raise Unavailable(f"no Parquet files for {name} on the branch {revision}; name a different revision: @main")
+        raise Unavailable(
+            f"no Parquet files for {name} on the branch {revision}; try a different revision, as in @main"
+        )
     chosen = select_split([*parts], part, name)
     files = [folder / file for file in parts[chosen]]
     if chosen not in record.get("whole", ()):
@@ -56,7 +60,7 @@ def download_split(name: str, place: str, part: str) -> list[Path]:
 
 
 def _list(name: str, repository: str, revision: str, folder: Path) -> dict[str, int]:
-    """Return the files of a repository with their sizes in bytes."""
+    """Return the files of a repository on the hub, with their sizes in bytes."""
     try:
         from huggingface_hub import HfApi
         from huggingface_hub.constants import ENDPOINT
@@ -72,11 +76,13 @@ def _list(name: str, repository: str, revision: str, folder: Path) -> dict[str, 
             return {entry.path: entry.size for entry in tree if isinstance(entry, RepoFile)}
     except Exception as error:  # the hub's errors are of many classes
         advice = (
-            "fetch its files on a different machine, and name their folder here: hf:./FOLDER "
-            f"({DOWNLOAD}=yes fetches them here)"
+            "download the files on a machine with access to the hub, and name their folder here: hf:./FOLDER "
+            f"({DOWNLOAD}=yes lets davylamp download them here)"
         )
         reason = one_line(error.__cause__ or error)
-        raise Unavailable(f"{name} is not in {folder}, nor is its file list ({reason}); {advice}") from error
+        raise Unavailable(
+            f"{name} is not in {folder}, and the hub cannot list its files ({reason}); {advice}"
+        ) from error
 
 
 def _fetch(name: str, repository: str, revision: str, folder: Path, sizes: Mapping[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""Finds the splits of a Hugging Face Hub data set from its file names, and selects one."""
+"""Finds the splits of a Hugging Face Hub data set by the names of its files, and selects the requested split."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,10 +13,10 @@ _WHOLE = "all"  # the split of files without a split name
 
 
 def splits_of(files: Iterable[str]) -> dict[str, list[str]]:
-    """Return the Parquet and Arrow files of every split, in order, by the split's name "CONFIG/SPLIT".
+    """Return the files of each split, in order, by the name of the split, "CONFIG/SPLIT".
 
     Args:
-        files: paths inside the data set. Other kinds of files are ignored.
+        files: paths of files in the data set. Files other than Parquet and Arrow files are ignored.
     """
     parts: dict[str, list[str]] = {}
     for file in sorted(files):
@@ -43,15 +43,15 @@ def part_of(file: str) -> str:
 
 
 def select_split(parts: Sequence[str], part: str, name: str) -> str:
-    """Return the requested split of a data set, or the test split if none is requested.
+    """Return the full name "CONFIG/SPLIT" of the requested split of a data set.
 
     Args:
-        parts: splits of the data set, each "CONFIG/SPLIT".
-        part: the requested split: "SPLIT", "CONFIG/SPLIT" or "".
-        name: name of the data, for errors.
+        parts: full names of all splits of the data set.
+        part: the requested split: "SPLIT" or "CONFIG/SPLIT". "" for the test split.
+        name: name of the data, for error messages.
 
     Raises:
-        InvalidInput: if there is no such split, or the name is ambiguous.
+        InvalidInput: if there is no such split, or several splits are possible.
     """
     split_of = {each: each.rpartition("/")[2] for each in parts}
     fitting = [each for each in parts if part in ("", each, split_of[each])]

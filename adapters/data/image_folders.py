@@ -1,4 +1,4 @@
-"""Lists the image files of a folder with their labels. A file occurs once even if several links point to it."""
+"""Lists the image files of a folder with their labels. If several links point to one file, it is listed once."""
 
 import csv
 import os
@@ -17,7 +17,7 @@ _IMAGENET = 1000
 
 
 class ImageFile(NamedTuple):
-    """An image file with its name, path and label. `content` reads an image that is in a row of a data file."""
+    """An image file with its name, path and label. For an image in a row of a data file, `content` reads the image."""
 
     name: str
     path: Path
@@ -29,18 +29,19 @@ class ImageFile(NamedTuple):
 def list_folder(
     root: Path, classes: int | None = None, names: Sequence[str] = (), *, strict: bool = False
 ) -> list[ImageFile]:
-    """List the images of a folder, interleaved by class.
+    """List the image files of a folder with their labels, in an order in which the classes alternate.
 
     Args:
-        root: folder with a folder for each class, or with a `labels.csv`.
-        classes: number of classes of the model, if known. If it is 1000, a folder that is named by a WordNet id gets
-            ImageNet's class for this id, even if other classes are missing.
-        names: names of the model's classes, if known. Folder names, and labels in `labels.csv`, are matched with them.
-        strict: whether a folder whose name is not in `names` is an error. If false, `names` are used only if they
-            contain all folder names.
+        root: folder with a folder for each class, or with a file `labels.csv`.
+        classes: number of classes of the model, if known. For 1000 classes, a class folder that is named by a WordNet
+            id gets the class number that this id has in ImageNet, even if folders for other classes are missing.
+        names: names of the model's classes, if known. The names of class folders, or the labels in `labels.csv`, are
+            looked up in this list.
+        strict: whether it is an error if the name of a class folder is not in `names`. If False, such a folder causes
+            `names` to be ignored.
 
     Raises:
-        Unavailable: if there is no such folder or it cannot be read.
+        Unavailable: if the folder does not exist or cannot be read.
         InvalidInput: if the folder has no labelled images, or has one image in two classes.
     """
     if not root.is_dir():
@@ -56,12 +57,12 @@ def list_folder(
 
 
 def has_wordnet_ids(items: Sequence[ImageFile]) -> bool:
-    """Whether the folders are named by WordNet ids, so that class indices depend on the model's number of classes."""
+    """Whether the class folders are named by WordNet ids. Class numbers then depend on the model, see `list_folder`."""
     return any(_WORDNET_ID.fullmatch(item.name.partition("/")[0]) for item in items)
 
 
 def interleave_classes(items: Iterable[ImageFile]) -> list[ImageFile]:
-    """Interleave images by class, so that the first images are spread over the classes."""
+    """Sort images such that the classes alternate. The first images are then spread over all classes."""
     by_class: dict[int, list[ImageFile]] = {}
     for item in items:
         by_class.setdefault(item.label, []).append(item)
@@ -70,7 +71,10 @@ def interleave_classes(items: Iterable[ImageFile]) -> list[ImageFile]:
 
 
 def _list_classes(root: Path, classes: int | None, names: Sequence[str], *, strict: bool) -> list[ImageFile]:
-    """List images like torchvision's ImageFolder, but skip hidden folders. An empty class folder keeps its index."""
+    """List the images in class folders as torchvision's ImageFolder does, but skip hidden folders.
+
+    An empty class folder counts in the numbering of the classes.
+    """
     try:
         folders = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError as error:
@@ -91,24 +95,25 @@ def _list_classes(root: Path, classes: int | None, names: Sequence[str], *, stri
 def class_indices(
     classes_there: Sequence[str], classes: int | None, names: Sequence[str], *, strict: bool, where: str
 ) -> dict[str, int]:
-    """Return the model's index for each class of the data: by its name, by its WordNet id, or by its position.
+    """Return the model's class number for each class of the data.
+
+    A class is found by its name in `names`, or else by its WordNet id. Otherwise its number is its position.
 
     Args:
-        classes_there: names of the data's classes, in their order.
-        classes: number of classes of the model, if known. WordNet ids are used if it is 1000.
-        names: names of the model's classes, if known. They are used only if they contain the names of all classes of
-            the data.
-        strict: whether a class name that is not in `names` is an error.
-        where: name of the data, for errors.
+        classes_there: names of the classes of the data, in order.
+        classes: number of classes of the model, if known. WordNet ids are used only for 1000 classes.
+        names: names of the model's classes, if known. If a class of the data is not among them, `names` is ignored.
+        strict: whether it is an error if a class of the data is not in `names`.
+        where: name of the data, for error messages.
 
     Raises:
-        InvalidInput: if the model does not have one of the classes.
+        InvalidInput: if the model does not have a class of the data.
     """
     indices = {name: index for index, name in enumerate(names)}
     unnamed = [name for name in classes_there if name not in indices]
     if strict and unnamed:
         got = f"{', '.join(unnamed[:3])} among {len(classes_there)} classes"
-        raise InvalidInput(f"expected the classes of {where} among the {len(indices)} class names given, got {got}")
+        raise InvalidInput(f"expected all classes of {where} among the {len(indices)} class names given, got {got}")
     labels: Mapping[str, int] = {} if unnamed else indices
     if not labels and classes == _IMAGENET:
         labels = _imagenet_classes(classes_there, where)
@@ -116,7 +121,7 @@ def class_indices(
 
 
 def _check_depth(items: list[ImageFile], root: Path) -> None:
-    """Raise InvalidInput if the class folders are one level deeper, since all images would then get class 0."""
+    """Raise InvalidInput if the class folders are inside another folder, so that all images would get class 0."""
     deeper: dict[str, set[str]] = {}
     for item in items:
         first, *rest = item.name.split("/")
@@ -128,7 +133,7 @@ def _check_depth(items: list[ImageFile], root: Path) -> None:
 
 
 def _walk(folder: Path) -> list[tuple[Path, str]]:
-    """List the image files below a folder with their real paths. A folder with several links is read once."""
+    """List the image files in a folder and its subfolders, with links resolved. Each subfolder is read only once."""
     paths, seen = [], set()
     for parent, folders, files in os.walk(folder, followlinks=True):
         here = os.path.realpath(parent)
@@ -143,7 +148,11 @@ def _walk(folder: Path) -> list[tuple[Path, str]]:
 
 
 def _imagenet_classes(folders: Sequence[str], root: str) -> dict[str, int]:
-    """Return the class of each folder named by a WordNet id. Empty without such folders, or with all 1000."""
+    """Return the ImageNet class number of each class folder that is named by a WordNet id.
+
+    Empty if no folder is named by a WordNet id. Also empty if there are all 1000 folders, because the position of a
+    folder is then its class number.
+    """
     others = [name for name in folders if not _WORDNET_ID.fullmatch(name)]
     if len(others) == len(folders):
         return {}

@@ -1,4 +1,4 @@
-"""Labelled images, in memory or decoded when they are taken."""
+"""Types of labelled images: `Data` for images in memory, and `LazyData` for images that are read later."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -10,8 +10,8 @@ class Data(NamedTuple):
     """Labelled images in the form that every attack expects.
 
     Args:
-        inputs: in [0, 1], float32, shape (N, C, H, W).
-        labels: int64, shape (N,).
+        inputs: images in [0, 1], float32, shape (N, C, H, W).
+        labels: ground truth, int64, shape (N,).
         names: for each image, the name of its file, or its index in an array file.
     """
 
@@ -20,17 +20,18 @@ class Data(NamedTuple):
     names: list[str]
 
     def take(self, places: Sequence[int]) -> "Data":
-        """Return the images at these places, in their order."""
+        """Return the images with the indices `places`, in this order."""
         return Data(self.inputs[places], self.labels[places], [self.names[place] for place in places])
 
 
 class LazyData(NamedTuple):
-    """Labelled images that are converted, and read from image files, only when they are taken.
+    """Labelled images that are read from files and converted only when `take` is called.
 
     Args:
-        labels: int64, shape (N,).
-        names: see `Data`.
-        read: returns the images at some places, or all for None, as `Data.inputs`.
+        labels: ground truth, int64, shape (N,).
+        names: names of the images, see `Data`.
+        read: function that returns the images with the given indices in the form of `Data.inputs`. For None, it returns
+            all images.
     """
 
     labels: Tensor
@@ -38,7 +39,7 @@ class LazyData(NamedTuple):
     read: Callable[[Sequence[int] | None], Tensor]
 
     def take(self, places: Sequence[int] | None = None) -> Data:
-        """Return the images at these places, in their order; all for None.
+        """Read and return the images with the indices `places`, in this order. None for all images.
 
         Raises:
             DavylampError: if an image cannot be read, or is not valid.

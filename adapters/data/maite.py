@@ -1,7 +1,6 @@
-"""Converts models and data sets between davylamp and MAITE's protocols for image classification.
+"""Converts models and data sets between davylamp's types and those of MAITE 0.10 (MIT) for image classification.
 
-The protocols are those of MAITE 0.10 (MIT). They are structural, so MAITE is not imported, and any object that has
-the required attributes can be used.
+MAITE's types are protocols: any object with the required attributes can be used. MAITE itself is not imported.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,11 @@ from .datasets import Data
 
 
 class MaiteModule(nn.Module):
-    """A MAITE model as a module. The model gets a batch as a list of images, on the CPU if it is not differentiable."""
+    """A module that wraps a MAITE model.
+
+    The MAITE model is called with a batch as a list of images. If its outputs are not differentiable, the images are on
+    the CPU.
+    """
 
     def __init__(self, model: Any, gradients: bool):
         super().__init__()
@@ -35,7 +38,7 @@ class MaiteModule(nn.Module):
 
 
 class MaiteModel:
-    """A classifier as a MAITE model, which maps images (C, H, W) in [0, 1] to outputs (K,) on the CPU."""
+    """A MAITE model that wraps a classifier. It maps each image (C, H, W) in [0, 1] to outputs (K,) on the CPU."""
 
     def __init__(self, classifier: Classifier):
         self.classifier = classifier
@@ -48,7 +51,7 @@ class MaiteModel:
 
 
 class MaiteDataset:
-    """Labelled images as a MAITE data set, whose items are (image in [0, 1], one-hot label, {"id": name})."""
+    """A MAITE data set of labelled images. An item is (image in [0, 1], one-hot label, {"id": name of the image})."""
 
     def __init__(self, data: Data, num_classes: int, name: str):
         self.data, self.metadata = data, {"id": name}
@@ -65,9 +68,10 @@ def from_maite(thing: Any, *, gradients: bool | None = None, **options: Any) -> 
     """Convert a MAITE model to a `Classifier`, or a MAITE data set to `Data`.
 
     Args:
-        thing: MAITE model or data set. Images of a data set must be in [0, 1] or 8-bit. The class of an image is the
-            largest entry of its target, which must be unique.
-        gradients: whether the model's outputs are differentiable. If None, they are for a `torch.nn.Module`.
+        thing: MAITE model or data set. Images of a data set must be in [0, 1] or have 8 bits. The class of an image is
+            the position of the largest entry of its target. There must be only one largest entry.
+        gradients: whether the model's outputs are differentiable. None for True if the model is a `torch.nn.Module`,
+            and False otherwise.
         **options: options of `Classifier`, such as `mean=[0] * 3, std=[1 / 255] * 3` for a model that expects images in
             [0, 255].
 
@@ -97,7 +101,7 @@ def from_maite(thing: Any, *, gradients: bool | None = None, **options: Any) -> 
 
 
 def _label(target: np.ndarray, place: int, name: str) -> int:
-    """Return the class with the largest entry in a target of shape (K,).
+    """Return the class number of a target of shape (K,): the position of its largest entry.
 
     Raises:
         InvalidInput: if the target has a different shape, contains NaN, or has no unique largest entry.
@@ -117,8 +121,8 @@ def to_maite(thing: Classifier | Data, *, num_classes: int | None = None, name: 
 
     Args:
         thing: a `Classifier`, or labelled images.
-        num_classes: length of the one-hot labels of a data set, or None for the largest label plus one.
-        name: "id" in the metadata of the data set.
+        num_classes: for a data set, length of the one-hot labels. None for the largest label plus one.
+        name: for a data set, value of "id" in its metadata.
 
     Raises:
         InvalidInput: if the data have no images, or a label is not below `num_classes`.
@@ -130,5 +134,5 @@ def to_maite(thing: Classifier | Data, *, num_classes: int | None = None, name: 
     classes = int(thing.labels.max()) + 1 if num_classes is None else num_classes
     if int(thing.labels.min()) < 0 or int(thing.labels.max()) >= classes:
         got = f"{int(thing.labels.min())} to {int(thing.labels.max())}"
-        raise InvalidInput(f"expected labels of 0 or more and below num_classes={classes}, got {got}")
+        raise InvalidInput(f"expected labels from 0 and below num_classes={classes}, got {got}")
     return MaiteDataset(thing, classes, name)

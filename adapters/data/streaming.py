@@ -8,10 +8,10 @@ from .datasets import Data, list_files, load_data_for, open_prepared, preparatio
 
 
 def iter_batches(classifier: Classifier, name: str, limit: int | None, size: int) -> Iterator[Data]:
-    """Iterate over the images of `load_data_for` in blocks, which are decoded one by one.
+    """Load data as `load_data_for` does, and yield blocks of `size` images. Images are decoded block by block.
 
     Raises:
-        DavylampError: as for `load_data`.
+        DavylampError: see `load_data`.
     """
     images = open_prepared(name, limit, preparation_for_data(classifier, name))
     for start in range(0, len(images.labels), size):
@@ -26,13 +26,13 @@ def split_data(data: Data, size: int) -> Iterator[Data]:
 
 
 def describe_files(classifier: Classifier, name: str, limit: int | None) -> tuple[str, int]:
-    """Return a hash that identifies the images, and the number of images.
+    """Return a hash that identifies the images of named data, and the number of images.
 
-    For image files, the hash covers their names, sizes and labels, so that no file is opened. For other data, it covers
-    the pixels and labels.
+    For image files, the hash covers names, file sizes and labels. The files are not opened. For other data, the hash
+    covers pixels and labels.
 
     Raises:
-        DavylampError: as for `load_data`.
+        DavylampError: see `load_data`.
     """
     listed = list_files(name, limit, preparation_for_data(classifier, name))
     if listed is None:

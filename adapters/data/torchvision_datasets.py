@@ -1,4 +1,4 @@
-"""Published data sets that torchvision reads from a local folder, downloaded only on request."""
+"""Loads published data sets with torchvision from a local folder. They are downloaded only if the user allows it."""
 
 import os
 import sys
@@ -21,12 +21,12 @@ DOWNLOAD = "DAVYLAMP_DOWNLOAD"  # environment variable: "yes" allows downloads o
 
 
 class PublishedSet(NamedTuple):
-    """A published data set.
+    """A published data set that torchvision can read.
 
     Args:
-        kind: torchvision's class.
-        split: arguments of torchvision's class that select the split.
-        files: files and folders that must exist for the data set to be read.
+        kind: name of torchvision's class.
+        split: arguments of the class that select the split.
+        files: path of a file or folder that exists if the data set has been downloaded.
         megabytes: size of the download in MB.
     """
 
@@ -56,12 +56,12 @@ def open_published(name: str, limit: int | None) -> LazyData:
     """Open the images and labels of "torchvision:cifar10[:FOLDER]".
 
     Args:
-        name: name of the data. The default folder is torch's, `TORCH_HOME/datasets`.
-        limit: largest number of images; the first images are loaded.
+        name: name of the data. Without a folder, `TORCH_HOME/datasets` is used.
+        limit: largest number of images. The first images are loaded. None for all images.
 
     Raises:
         UnknownName: if there is no such data set.
-        Unavailable: if the data set is missing or damaged. The message contains the download command.
+        Unavailable: if the data set is missing or damaged. The message says how to download it.
     """
     word, _, folder = name.removeprefix(PREFIX).partition(":")
     if word not in PUBLISHED:
@@ -84,12 +84,15 @@ def open_published(name: str, limit: int | None) -> LazyData:
 
 
 def download_allowed() -> bool:
-    """Whether the user allows downloads of data sets."""
+    """Whether the user allows downloads of data sets, by an environment variable."""
     return os.environ.get(DOWNLOAD, "").lower() in ("1", "yes")
 
 
 def _open(kind: Any, published: PublishedSet, root: Path, name: str) -> Any:
-    """Open the data set, whose checksums torchvision verifies if it has them."""
+    """Open a data set with torchvision's class `kind`. If it is missing and downloads are allowed, download it first.
+
+    Torchvision verifies the files if it knows their checksums.
+    """
     if not download_allowed():
         return kind(root, **published.split)
     try:

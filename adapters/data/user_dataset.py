@@ -19,14 +19,15 @@ _WANTED = "images and labels (N of each), optionally with names, or a dataset of
 
 
 def open_data_file(name: str, limit: int | None, *, several: bool = False) -> LazyData:
-    """Call the function "path/to/file.py:load" and return its images, labels and names.
+    """Call the user's function "path/to/file.py:load", and return the images, labels and names that it returns.
 
-    The function is called without arguments, or with `limit=` if it accepts that. It may return tensors or arrays
-    (uint8, or floats in [0, 1]; NCHW or NHWC). It may also return a dataset of (image, label), from which only the
-    needed images are read. With `several`, labels may be of shape (N, L), see `check_arrays`.
+    If the function has a parameter `limit`, the limit is passed to it. Otherwise it is called without arguments. The
+    function may return images and labels as tensors or arrays. Images are uint8, or floats in [0, 1], with the channels
+    as second or as last axis. The function may also return a dataset of (image, label) pairs, from which only the
+    needed images are read. For `several`, see `open_arrays`.
 
     Raises:
-        Unavailable: if there is no such file.
+        Unavailable: if the file does not exist.
         UnknownName: if the file has no such function.
         ModelFailed: if the file or the function raises an error.
         InvalidInput: if the function does not return images and labels.

@@ -1,7 +1,7 @@
-"""The attack libraries: one package for each, and libraries that other packages provide through an entry point.
+"""Definitions of the attack libraries. There is one subpackage for each library that davylamp supports.
 
-A library with an invalid definition is rejected with a reason. `catalogue.lookup.LIBRARIES` contains the libraries in
-use.
+Other packages can provide definitions of further libraries through an entry point. A definition that is invalid is not
+used. `catalogue.lookup.LIBRARIES` contains the libraries in use.
 """
 
 from dataclasses import replace
@@ -19,7 +19,11 @@ ENTRY_POINTS = "davylamp.libraries"
 
 
 def collect_libraries() -> tuple[dict[str, Library], dict[str, str]]:
-    """Return by name the built-in libraries and those of other packages, and why libraries were rejected."""
+    """Collect the definitions of libraries, from davylamp and from other packages.
+
+    Returns:
+        The libraries by name, and the reasons why definitions in other packages cannot be used.
+    """
     known = {
         module.LIBRARY.name: module.LIBRARY
         for module in (

@@ -1,4 +1,4 @@
-"""Definition of an attack library, which determines all library-specific behaviour."""
+"""The type `Library`, with which an attack library is defined. All code specific to a library follows from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from ..attack import Attack, Implementation
 
 
 class KnownIssue(NamedTuple):
-    """A known issue of a library's algorithm: its description, and the norms that it concerns (empty for all norms)."""
+    """A known issue of a library's algorithm: a description, and the norms that are affected (empty for all norms)."""
 
     text: str
     norms: tuple[str, ...] = ()
@@ -21,36 +21,36 @@ class KnownIssue(NamedTuple):
 class Library:
     """Definition of an attack library: names, implementations and driver.
 
-    Another package provides a library through an entry point of the group "davylamp.libraries" that names a `Library`
-    object. The module with the definition is imported together with davylamp, so it should not import the library
-    itself. The driver and the classes are imported when an attack runs.
+    A package other than davylamp can define a library. It needs an entry point of the group "davylamp.libraries" that
+    names a `Library` object. The module with this object is imported together with davylamp, so it should not import
+    the attack library itself. The driver and the attack classes are imported only when an attack runs.
 
     Args:
-        name: first half of the names of its implementations, such as "foolbox" in "foolbox:pgd". It may contain
-            letters, digits, "-" and "_".
-        module: importable module, such as "foolbox". The library counts as installed if the module can be imported.
+        name: name of the library, such as "foolbox" in "foolbox:pgd". It may contain letters, digits, "-" and "_".
+        module: name of the library's Python module. The library counts as installed if this module can be imported.
         distribution: name of the installed package, such as "adversarial-robustness-toolbox". The version of this
             package is stored with every result.
-        attacks: the implementations, whose `library` must be this name.
-        driver: "module:function", called as `driver(attack_class, model, inputs, labels, threat_model, targets=None,
-            **kwargs)` for each batch. It returns the adversarial images, see `docs/add-a-library.md`.
-        package: the package to which a leading dot in `driver`, `classes` and `within` refers, usually `__name__` of
-            the definition's package.
-        extra: the extra of davylamp that installs the library. If empty, `pip install DISTRIBUTION` installs it.
+        attacks: the implementations. Their `library` must be `name`.
+        driver: "module:function" of the function that calls the library, once for each batch. It is called as
+            `driver(attack_class, model, inputs, labels, threat_model, targets=None, **kwargs)`, and returns the
+            adversarial images, see `docs/add-a-library.md`.
+        package: package to which a leading dot in `driver`, `classes` and `within` refers, usually `__name__` of the
+            definition's package.
+        extra: extra of davylamp that installs the library. If empty, `pip install DISTRIBUTION` is used.
         command: install command, if neither the extra nor `pip install DISTRIBUTION` installs the library.
-        introduces: canonical attacks that the implementations need and davylamp's catalogue does not have.
-        findings: known issues by id, in addition to the common ones. The implementations refer to them by id.
-        open_defaults: values by canonical name, for parameters that have no default in the signature of a class. They
+        introduces: canonical attacks that the implementations need and that are not in davylamp's catalogue.
+        findings: known issues by id, in addition to the common ones. Implementations refer to these ids.
+        open_defaults: values by canonical name for parameters that have no default in the signature of a class. They
             are the values that the library or the driver uses. A step size may be a text such as "1 epsilon / steps".
         preload: modules that are imported once, before worker processes start.
-        refuses: "module:function", called as `refuses(row, setting)` before anything is computed. It returns why the
-            library cannot run in that setting, as a text that follows the implementation's name, or "" if it can. If
-            empty, there are no such restrictions.
-        provider: package that provides this definition, if it comes from an entry point.
+        refuses: "module:function" of a function that is called as `refuses(row, setting)` before an attack runs. It
+            returns the reason why the implementation cannot run in this setting, or "" if it can run. The reason is a
+            text that follows the implementation's name. Empty if there are no such restrictions.
+        provider: package that contains this definition, if it comes from an entry point. Otherwise "".
 
     Raises:
-        InvalidInput: if the name could be mistaken for a file or an attack, or an implementation belongs to a different
-            library.
+        InvalidInput: if the name could be mistaken for the name of a file or attack, or an implementation belongs to a
+            different library.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Library:
 
     @property
     def is_installed(self) -> bool:
-        """Whether the library can be imported. The check does not import it."""
+        """Whether the library's module can be found. The module is not imported for this."""
         try:
             return find_spec(self.module) is not None
         except (ImportError, ValueError):  # a parent package is missing, or its module has no spec
@@ -85,9 +85,9 @@ class Library:
 
     @property
     def version(self) -> str:
-        """Installed version, or "" if the library is not installed.
+        """Installed version of the library. "" if the library is not installed.
 
-        If another package provides the definition, its version is included.
+        If the definition is in a package other than davylamp, the version of this package is included.
         """
         known = _version_of(self.distribution)
         if not self.provider or self.provider == self.distribution:
@@ -103,7 +103,7 @@ def _version_of(distribution: str) -> str:
 
 
 def absolute_path(path: str, library: Library) -> str:
-    """Resolve a leading dot in the path `module:name`, which refers to the package of the library's definition."""
+    """Return a path `module:name` with a leading dot replaced by the package of the library's definition."""
     module, _, name = path.partition(":")
     if not module.startswith("."):
         return path

@@ -373,7 +373,7 @@ def test_a_row_against_the_published_tables(run, tmp_path):
         (("published:canary-table9", "--knowledge", "score"), "expected --knowledge white-box or black-box"),
         (
             ("published:canary-table9", "--adaptive"),
-            "--adaptive cannot be used without --against and responses to images",
+            "--adaptive needs --against, and cannot be used with tables of metrics",
         ),
         (("published:canary-table9", "--budget", "4/255"), "a table of metrics cannot be combined with --epsilon"),
         ((path,), f"{path} already has all models"),
@@ -417,7 +417,7 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--unequal", "keep", "--method", "canary"), "--method canary cannot be combined with --unequal"),
         (
             ("--per", "attack", "--subjects", "implementations"),
-            "cannot be combined with --subjects implementations",
+            "--per has no effect with --subjects implementations",
         ),
         (("--original", "weak"), "--original needs --subjects defences"),
         (("--method", "canary", "--norm", "l7"), "unknown norm 'l7'"),
@@ -429,20 +429,20 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--subjects", "defences", "--method", "canary"), "no defended models named"),
         (
             ("--subjects", "defences", "--method", "canary", "--per", "attack"),
-            "--per cannot be combined with --method canary and --subjects defences",
+            "--per has no effect with --method canary and --subjects defences",
         ),
         (("--budget", "4/255"), "a budget needs results in one norm, got l2, linf"),
         (("--norm", "l2", "--budget", "-1"), "expected a budget as a positive number, got -1.0"),
         (("--subjects", "implementations", "--library", "artt"), "unknown library 'artt'"),
         (
             ("--method", "mean", "--model", "3pl", "--fit", "nuts"),
-            "--fit cannot be used without --method irt",
+            "--fit needs --method irt",
         ),
         (("--csv", "--sensitivity"), "--sensitivity cannot be combined with --csv"),
         (("--propagate",), "--propagate needs --method canary"),
-        (("--curve", "paper"), "--curve cannot be used without --method canary"),
-        (("--uncapped",), "--uncapped cannot be used without --method canary"),
-        (("--adaptive",), "--adaptive cannot be used without --against and responses to images"),
+        (("--curve", "paper"), "--curve needs --method canary"),
+        (("--uncapped",), "--uncapped needs --method canary"),
+        (("--adaptive",), "--adaptive needs --against, and cannot be used with tables of metrics"),
         (
             ("--model", "3pl", "--method", "irt", "--subjects", "attacks", "--norm", "l2"),
             "expected at least 2 attacks to rank, got one",

@@ -71,7 +71,7 @@ def test_an_attack_is_told_from_a_detector_by_its_name(command):
 @pytest.mark.parametrize(
     ("attack", "more", "words"),
     [
-        ("foolbox:pgd", (), "it has nothing to fit"),
+        ("foolbox:pgd", (), "foolbox:pgd cannot be fitted"),
         ("at-saturation(art:uap)", (), "an attack with a single radius"),
         ("davylamp:advgan", ("--param", "epochs=0"), "expected epochs"),
         ("davylamp:advgan", ("--param", "steps=3"), "steps"),

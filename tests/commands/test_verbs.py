@@ -120,7 +120,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
     ("call", "words"),
     [
         (lambda net: davylamp.certify(net, torch.rand(1, 3, 16, 16), [0]), "a module needs `sigma`"),
-        (lambda net: davylamp.certify("m+smoothing:sigma=0.1", sigma=0.2), "the noise in the name of the model or as"),
+        (lambda net: davylamp.certify("m+smoothing:sigma=0.1", sigma=0.2), "the noise is given twice, in the name"),
         (
             lambda net: davylamp.certify(net, torch.rand(1, 3, 16, 16), [0], sigma=0.1, data="d"),
             "images or the name of",
@@ -144,7 +144,10 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
             lambda net: davylamp.reproduce("canary-table4", quick=True, full=True),
             "`quick` and `full` cannot be combined",
         ),
-        (lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"), "`clean` is only for imagenet-c:PATH"),
+        (
+            lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"),
+            "`clean` needs corrupted data (imagenet-c:PATH",
+        ),
         (lambda _: davylamp.evaluate(DEMO, address="x", **WITH), "`address` needs `executor=ray`"),
         (
             lambda _: davylamp.evaluate(DEMO, neuron_profile="demo:digits", **WITH),
@@ -193,7 +196,10 @@ REFUSED = {  # a call on the digits, and what its line says
     "effort value": (lambda net, x, y: davylamp.challenge(net, x, y, effort={"steps": 0}), "`steps` as a whole number"),
     "effort": (lambda net, x, y: davylamp.challenge(net, x, y, effort=3), "expected effort as whole numbers by name"),
     "steps": (lambda net, x, y: davylamp.challenge(net, x, y, steps=0), "`steps` as a whole number"),
-    "steps twice": (lambda net, x, y: davylamp.challenge(net, x, y, steps=2, effort={"steps": 2}), "`steps` once"),
+    "steps twice": (
+        lambda net, x, y: davylamp.challenge(net, x, y, steps=2, effort={"steps": 2}),
+        "`steps` is given twice",
+    ),
     "surrogates": (lambda net, x, y: davylamp.challenge(net, x, y, surrogates=net), "expected surrogates as modules"),
     "original": (lambda net, x, y: davylamp.challenge(net, x, y, original=3), "expected a model as a torch.nn.Module"),
     "parameters": (

@@ -1,4 +1,4 @@
-"""Reads corrupted data sets from disk, and parses names of corrupted data."""
+"""Reads corrupted data sets from disk, and parses names of corrupted data such as "DATA+fog:3"."""
 
 import re
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _NAME = re.compile(r"(?P<base>[^+]*:.*)\+(?P<corruption>[A-Za-z][\w-]*)(?::(?P<s
 
 
 class CorruptionSpec(NamedTuple):
-    """A parsed name of corrupted data. `on_disk` says whether the images are read from disk instead of generated."""
+    """A parsed name of corrupted data. If `on_disk` is True, corrupted images are read from disk, not generated."""
 
     base: str
     corruption: str
@@ -47,10 +47,10 @@ def split_corruption(name: str) -> CorruptionSpec | None:
 
 
 def corruption_folder(root: Path, corruption: str, severity: int) -> Path:
-    """Return the folder of a corruption in ImageNet-C's layout, ROOT/[GROUP/]CORRUPTION/SEVERITY.
+    """Return the folder with the images of a corruption, ROOT/[GROUP/]CORRUPTION/SEVERITY as in ImageNet-C.
 
     Raises:
-        Unavailable: if `root` does not exist or lacks the severity.
+        Unavailable: if `root` does not exist, or has no folder for the severity.
         UnknownName: if `root` has no folder for the corruption.
     """
     if not root.is_dir():
@@ -64,10 +64,10 @@ def corruption_folder(root: Path, corruption: str, severity: int) -> Path:
 
 
 def list_corruption_folders(root: Path) -> dict[str, Path]:
-    """List the corruption folders below `root`, by corruption name.
+    """Return the corruption folders in `root`, by the name of the corruption.
 
-    A corruption folder contains a folder for at least one severity. It lies in `root`, or in a group folder such as
-    "noise".
+    A corruption folder contains a folder for at least one severity. It is in `root`, or in a group folder of `root`
+    such as "noise".
     """
     levels = [str(severity) for severity in SEVERITIES]
     folders = [path for pattern in ("*", "*/*") for path in sorted(root.glob(pattern)) if path.is_dir()]
@@ -75,10 +75,13 @@ def list_corruption_folders(root: Path) -> dict[str, Path]:
 
 
 def list_sets(data: str) -> tuple[str, ...]:
-    """List the corruptions in a set on disk, "imagenet-c:PATH" or "cifar-10-c:PATH". Empty for other data.
+    """List the names of the corruptions in a corrupted data set on disk. Empty for other data.
+
+    Args:
+        data: name of the data, "imagenet-c:PATH" or "cifar-10-c:PATH".
 
     Raises:
-        Unavailable: if there is no such folder, or the folder contains no corruption.
+        Unavailable: if the folder does not exist, or contains no corruption.
     """
     source, _, path = data.partition(":")
     if source not in ON_DISK:
@@ -92,10 +95,11 @@ def list_sets(data: str) -> tuple[str, ...]:
 
 
 def check_set(data: str, corruptions: Iterable[str], severities: Iterable[int]) -> None:
-    """Raise an error if a set on disk lacks a corruption or severity, before anything is computed.
+    """Check that a corrupted data set on disk has all corruptions and severities. Other data are not checked.
 
     Raises:
-        DavylampError: as for `corruption_folder`, or UnknownName if there is no array for a corruption.
+        UnknownName: if the data set does not have a corruption.
+        Unavailable: if the data set does not exist or does not have a severity.
     """
     source, _, path = data.partition(":")
     root, levels = expand_path(path), tuple(severities)
@@ -113,12 +117,15 @@ def _list_arrays(root: Path) -> dict[str, Path]:
 def read_corruption_arrays(
     root: Path, corruption: str, severity: int, limit: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Load images, uint8, (N, 32, 32, 3), and labels, (N,), from CIFAR-10-C's layout.
+    """Load the images of one corruption and severity from files as in CIFAR-10-C.
 
-    Each file contains the images of all five severities in sequence.
+    The file of a corruption contains the images of all five severities, one severity after the other.
+
+    Returns:
+        The images, uint8, shape (N, 32, 32, 3), and the labels, shape (N,).
 
     Raises:
-        Unavailable: if there are no such files, or they cannot be read.
+        Unavailable: if a file does not exist or cannot be read.
         UnknownName: if there is no array for this corruption.
         InvalidInput: if the arrays have invalid contents.
     """

@@ -1,4 +1,4 @@
-"""Generates corrupted images with imagecorruptions, and for small images with the authors' parameters."""
+"""Corrupts images with the package imagecorruptions, or, for small images, as the authors of CIFAR-10-C do."""
 
 import hashlib
 import warnings
@@ -23,9 +23,9 @@ _SEEDED = ("glass_blur", "impulse_noise")  # they use separate generators, which
 
 
 def severity_scale_for(height: int, width: int) -> Sized:
-    """Return the severity scale for images of this size: "cifar", "tiny-imagenet" or "imagenet".
+    """Return the benchmark whose severities are used for images of this size: "cifar", "tiny-imagenet" or "imagenet".
 
-    A blur that suits 224 x 224 pixels would erase an image of 32 x 32.
+    Smaller images get weaker corruptions. The blur for images of 224 x 224 pixels would erase an image of 32 x 32.
     """
     longer = max(height, width)
     return "cifar" if longer <= 32 else "tiny-imagenet" if longer <= 64 else "imagenet"
@@ -38,15 +38,15 @@ def corrupt_images(inputs: Tensor, corruption: str, severity: int, *, seed: int 
     severity and the seed, and not on the other images. Grey images are corrupted as three equal channels, and the first
     channel is returned.
 
-    The severities are those of CIFAR-10-C for images of up to 32 pixels a side, those of Tiny ImageNet-C up to 64, and
-    those of ImageNet-C above. The results differ from the published sets in three ways. The published images are stored
-    as JPEG, which makes them a little harder. The published motion blur and snow come from ImageMagick, not from this
-    library. The library's elastic transformation has no affine part.
+    Images of up to 32 pixels a side are corrupted with the severities of CIFAR-10-C, images of up to 64 with those of
+    Tiny ImageNet-C, and larger images with those of ImageNet-C. The results differ from the published data sets in
+    three ways. The published images are stored as JPEG, which makes them a little harder. Their motion blur and snow
+    were made with ImageMagick. Their elastic transformation has an affine part, which imagecorruptions lacks.
 
     Args:
         inputs: images in [0, 1], shape (N, C, H, W), with 1 or 3 channels.
         corruption: name, such as "fog".
-        severity: 1 to 5.
+        severity: severity from 1 to 5.
         seed: random seed.
 
     Returns:
@@ -87,7 +87,7 @@ def check_images_for(row: Corruption, inputs: Tensor) -> None:
 
 
 def corruption_seed(pixels: np.ndarray, corruption: str, severity: int, seed: int) -> int:
-    """Return the seed for the corruption of one image: a hash of its 8-bit pixels and the corruption's settings."""
+    """Return the random seed for the corruption of one image: a hash of the pixels and of the other arguments."""
     about = f"{VERSION} {corruption} {severity} {seed} {pixels.shape}".encode()
     digest = hashlib.sha256(about + np.ascontiguousarray(pixels).tobytes()).digest()
     return int.from_bytes(digest[:4], "little")
@@ -122,7 +122,7 @@ def load_library() -> Any:
 
 @contextmanager
 def seeded_numpy(seed: int) -> Iterator[None]:
-    """Seed NumPy's global generator, which imagecorruptions uses, and restore its state on exit."""
+    """Context manager that seeds NumPy's global generator, which imagecorruptions uses, and restores it on exit."""
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     try:

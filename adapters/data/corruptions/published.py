@@ -12,12 +12,12 @@ class Corruption(NamedTuple):
     """A kind of corruption.
 
     Args:
-        name: the authors' name, which is also the name of the folder in ImageNet-C.
+        name: name used by the authors. It is also the name of the folder in ImageNet-C.
         title: name for display.
         kind: group to which the authors assign the corruption, such as "noise".
-        alexnet: top-1 error of AlexNet on ImageNet-C, as the mean over the five severities. None for the four
-            corruptions that are intended for tuning and are not part of the benchmark's mean.
-        coloured: whether the corruption adds colour, so that it cannot be applied to grey images.
+        alexnet: published top-1 error of AlexNet on ImageNet-C, the mean over the five severities. None for the four
+            corruptions that are meant for tuning and do not count in the benchmark.
+        coloured: whether the corruption adds colour. Such a corruption cannot be applied to grey images.
     """
 
     name: str
@@ -53,7 +53,7 @@ BENCHMARK = tuple(row.name for row in _ROWS if row.alexnet is not None)  # what 
 
 
 def find_corruption(name: str) -> Corruption:
-    """Return the corruption of this name; `-` may stand for `_`.
+    """Return the corruption with a name. In the name, `-` may be written instead of `_`.
 
     Raises:
         UnknownName: if there is no such corruption.
@@ -65,7 +65,7 @@ def find_corruption(name: str) -> Corruption:
 
 
 def check_severity(severity: object, name: str) -> int:
-    """Convert to a severity, an integer from 1 to 5.
+    """Convert a value to a severity, an integer from 1 to 5.
 
     Raises:
         InvalidInput: if the value is not a severity.

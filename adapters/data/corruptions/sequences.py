@@ -1,4 +1,4 @@
-"""The ten perturbation sequences of ImageNet-P, and of CIFAR-10-P for small images (Hendrycks and Dietterich 2019)."""
+"""Perturbation sequences of ImageNet-P, and of CIFAR-10-P for small images (Hendrycks and Dietterich 2019)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -18,17 +18,18 @@ _ENGINE = "the library's motion blur in place of ImageMagick's"
 
 
 class Sequence(NamedTuple):
-    """A perturbation sequence: frames that are made from one image.
+    """A perturbation sequence: frames that are made from one image by an increasing or random perturbation.
 
     Args:
-        name: the authors' name.
-        frames: number of frames, including the first.
-        noise: whether the frames are independent noise samples, each compared with the clean first frame. If false,
-            each frame continues the previous one and is compared with it.
-        frame: returns one frame, given the clean image (float64, H x W x 3, in [0, 1]), the frame number and the result
-            of `prepare`.
-        prepare: computes the values that all frames of an image share, or None if there are none.
-        finding: difference from ImageNet-P's sequence, whose published frames are also compressed as video.
+        name: name used by the authors.
+        frames: number of frames, including the clean first frame.
+        noise: whether each frame is an independent noise sample. The prediction on each frame is then compared with the
+            prediction on the first frame. If False, it is compared with the prediction on the previous frame.
+        frame: function that returns one frame. Its arguments are the clean image (float64, H x W x 3, in [0, 1]), the
+            number of the frame, and the result of `prepare`.
+        prepare: function that computes values shared by all frames of an image. None if there are no such values.
+        finding: how the sequence differs from the sequence in ImageNet-P. (All published frames are also compressed as
+            video, which is not mentioned.)
     """
 
     name: str
@@ -40,11 +41,11 @@ class Sequence(NamedTuple):
 
 
 def find_sequence(name: str, size: str = "imagenet") -> Sequence:
-    """Return the sequence of this name; `-` may stand for `_`.
+    """Return the sequence with a name. In the name, `-` may be written instead of `_`.
 
     Args:
         name: name of the sequence.
-        size: scale of the steps: "imagenet", or "cifar" for images of up to 32 pixels a side.
+        size: benchmark whose step sizes are used: "imagenet", or "cifar" for images of up to 32 pixels a side.
 
     Raises:
         UnknownName: if there is no such sequence.
@@ -56,14 +57,14 @@ def find_sequence(name: str, size: str = "imagenet") -> Sequence:
 
 
 def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
-    """Compute the 8-bit frames of one image at the authors' first difficulty.
+    """Compute the frames of a sequence for one image, rounded to 8 bits, at the first difficulty of the authors.
 
-    Images of more than 64 pixels a side use ImageNet-P's steps, and images of at most 32 use CIFAR-10-P's.
+    The step sizes are those of CIFAR-10-P for images of up to 32 pixels a side, and those of ImageNet-P for images of
+    more than 64 pixels. Other sizes are not supported, because the step sizes of Tiny ImageNet-P are not implemented.
 
     Args:
-        image: image in [0, 1], shape (3, H, W). Sides of 33 to 64 pixels are not supported, because the steps of Tiny
-            ImageNet-P are not implemented.
-        sequence: name, such as "translate".
+        image: image in [0, 1], shape (3, H, W).
+        sequence: name of the sequence, such as "translate".
         seed: random seed. The frames depend only on the seed and the image.
 
     Returns:
@@ -117,7 +118,7 @@ def _moved(
 
 
 def _zooms(clean: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the mean of the image and of increasingly enlarged versions, one frame at a time."""
+    """Yield frames of increasing zoom blur. Each is the mean of the image and of its versions enlarged so far."""
     total = np.zeros_like(clean)
     for place in range(31):
         total = total + (_affine(clean, scale=1 + 0.004 * place) if place else clean)
@@ -167,7 +168,10 @@ def _affine(clean: np.ndarray, *, angle: float = 0, shift: int = 0, scale: float
 
 
 def _tilted(clean: np.ndarray, place: int, _: Any, *, step: float = 1) -> np.ndarray:
-    """Rotate an image in space around both image axes, and project it from a distance equal to its diagonal."""
+    """Rotate an image in space around its horizontal and vertical axis, and return the view in perspective.
+
+    The distance of the viewer is the diagonal of the image.
+    """
     import cv2
 
     height, width = clean.shape[:2]

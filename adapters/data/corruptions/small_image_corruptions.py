@@ -1,4 +1,4 @@
-"""Corruptions for images of up to 64 pixels a side, with the authors' severities. imagecorruptions has none of them.
+"""Corruptions for images of up to 64 pixels a side, as in CIFAR-10-C and Tiny ImageNet-C.
 
 The code follows the authors' programs, but uses three functions of imagecorruptions: the disk kernel, the height map
 of fog, and motion blur, for which the authors used ImageMagick. Random numbers come from NumPy's global generator,
@@ -20,13 +20,13 @@ _WATER, _MUD = np.array((175, 238, 238)) / 255, np.array((63, 42, 20)) / 255
 
 
 def corrupt_small(pixels: np.ndarray, corruption: str, severity: int, size: str, seed: int) -> np.ndarray:
-    """Corrupt an image, uint8, shape (H, W, 3).
+    """Corrupt an image of up to 64 pixels a side.
 
     Args:
-        pixels: the image, of up to 64 pixels a side.
-        corruption: its name.
-        severity: 1 to 5.
-        size: scale of the severities: "cifar" or "tiny-imagenet".
+        pixels: the image, uint8, shape (H, W, 3).
+        corruption: name of the corruption.
+        severity: severity from 1 to 5.
+        size: benchmark whose severities are used: "cifar" or "tiny-imagenet".
         seed: random seed.
     """
     chosen = PARAMETERS[size][corruption][severity - 1]
@@ -69,9 +69,9 @@ def _blurred(image: Image, sigma: float) -> Image:
 
 
 def _glass(image: Image, chosen: tuple[float, int, int], seed: int) -> Image:
-    """Blur, exchange neighbouring pixels, and blur again.
+    """Apply the corruption "glass blur": blur the image, exchange neighbouring pixels, and blur the image again.
 
-    Overlapping exchanges duplicate a pixel, as in the authors' code.
+    As in the authors' code, a pixel is duplicated if two exchanges overlap.
     """
     sigma, reach, rounds = chosen
     height, width = image.shape[:2]

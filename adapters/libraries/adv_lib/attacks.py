@@ -33,7 +33,7 @@ _SURE_RETRAIN = "starts its last stage from the clean image if no example was fo
 
 
 def _row(attack: str, functions: Mapping[str, str], params: Mapping[str, str], **more: Any) -> Implementation:
-    """Build an implementation from functions of the library or, with a leading dot, of the module `patches`."""
+    """Build an implementation from functions of the library. A name with a leading dot is in the module `patches`."""
     paths = {
         norm: f".patches:{name[1:]}" if name.startswith(".") else f".functions:{name}"
         for norm, name in functions.items()

@@ -31,9 +31,9 @@ def run(
         model: maps images to logits and has the attribute `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        threat_model: its norm is passed to functions that accept one, and its radii to fixed-budget functions.
+        threat_model: the norm is passed to functions that accept a norm, and the radius to fixed-budget attacks.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: arguments under adv-lib's names. `candidates` is the number of target classes plus one for the label.
+        **kwargs: arguments by adv-lib's names. `candidates` is the number of target classes plus one.
 
     Returns:
         The images that adv-lib returns, shape (n, C, H, W).
@@ -55,7 +55,7 @@ def run(
 
 
 def _words_of_rules(name: str, threat_model: ThreatModel, inputs: Tensor) -> dict[str, Any]:
-    """Return the norm and radius under all names that adv-lib uses for them. Each function accepts some of these."""
+    """Return the norm and the radius as keywords, by all names that adv-lib's functions use for them."""
     components = inputs[0].numel()
     words: dict[str, Any] = {"norm": _NORMS.get(threat_model.norm), "p": _NORMS.get(threat_model.norm)}
     if threat_model.norm in ("l2", "l1"):
@@ -69,7 +69,7 @@ def _words_of_rules(name: str, threat_model: ThreatModel, inputs: Tensor) -> dic
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a function cannot run in this setting, see `Library.refuses`. "" if it can run."""
+    """Return the reason why a function cannot run in a setting, see `Library.refuses`. "" if it can run."""
     distance, targeted_ratio = row.fixed.get("distance"), row.attack.startswith(("alma", "apgd-dlr"))
     if (row.attack == "perc-al" or distance == "ciede2000") and setting.shape[0] != 3:
         return f"needs images with 3 channels, because it measures colour differences, got {setting.shape[0]}"
@@ -85,7 +85,7 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
 
 
 def _step_of_each(words: dict[str, Any]) -> dict[str, Any]:
-    """Express step sizes per image relative to the radius, because adv-lib accepts only one absolute step size."""
+    """Convert step sizes per image to one step size relative to the radius, because adv-lib accepts only one number."""
     step = words.get("absolute_step_size")
     if not isinstance(step, Tensor):
         return words
@@ -99,7 +99,7 @@ def _patience(words: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rounds(words: dict[str, Any]) -> dict[str, Any]:
-    """Convert the number of rounds to the largest constant, because C&W in linf doubles the constant in each round."""
+    """Convert the number of rounds to the largest trade-off constant, which C&W in linf doubles in each round."""
     rest = {word: value for word, value in words.items() if word not in ("confidence", "binary_search_steps")}
     if "binary_search_steps" not in words:
         return rest
@@ -107,7 +107,7 @@ def _rounds(words: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at_the_start(words: dict[str, Any]) -> dict[str, Any]:
-    """Start FMN exactly at its starting points, without a bisection between them and the clean images."""
+    """Make FMN start exactly at the starting points, instead of at points between them and the clean images."""
     return {"binary_search_steps": 0, **words} if "starting_points" in words else words
 
 

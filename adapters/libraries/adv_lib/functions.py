@@ -1,4 +1,4 @@
-"""The attacks of adversarial-library, imported without its dependency visdom, whose installation often fails.
+"""The attack functions of adversarial-library. They are imported without visdom, which often cannot be installed.
 
 This module is imported only when an attack runs, so that listing the catalogue loads no library.
 """
@@ -13,7 +13,7 @@ from types import ModuleType
 
 @contextmanager
 def _without_visdom() -> Iterator[None]:
-    """Import with an empty module in place of visdom if it is missing, and without warnings about distutils."""
+    """Context manager for importing adv-lib without warnings. If visdom is missing, an empty module replaces it."""
     missing = "visdom" not in sys.modules and importlib.util.find_spec("visdom") is None
     if missing:
         sys.modules["visdom"] = ModuleType("visdom")

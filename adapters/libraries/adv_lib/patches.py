@@ -21,23 +21,23 @@ _BEYOND = 1.001  # times the radius
 
 @wraps(functions.pgd_linf)
 def pgd_linf(*args: Any, steps: int = 40, **words: Any) -> Tensor:
-    """PGD with one query more than steps, which evaluates the last iterate (known issue last-step-unseen)."""
+    """Return PGD with one additional query, which evaluates the last iterate (known issue last-step-unseen)."""
     return functions.pgd_linf(*args, steps=steps + 1, **words)
 
 
 @wraps(functions.alma)
 def alma(*args: Any, targeted: bool = False, logit_tolerance: float = 1e-4, **words: Any) -> Tensor:
-    """ALMA with the sign of its tolerance reversed for targeted attacks (known issue tolerance-turned)."""
+    """Run ALMA with the correct sign of the tolerance for targeted attacks (known issue tolerance-turned)."""
     tolerance = -logit_tolerance if targeted else logit_tolerance
     return functions.alma(*args, targeted=targeted, logit_tolerance=tolerance, **words)
 
 
 @contextmanager
 def crossing_projections() -> Iterator[None]:
-    """Let FMN use the paper's projection, onto a ball whose radius is larger by 0.1 %.
+    """Context manager that replaces FMN's projections, which fixes three known issues.
 
-    The larger ball lets FMN cross the boundary, where it otherwise may stall (known issue short-of-the-boundary). In
-    l2, perturbations inside the ball stay unchanged (known issue projection-stretches). In l0, at least one component
+    The radius is enlarged by 0.1 %, so that FMN can cross the decision boundary (known issue short-of-the-boundary). In
+    l2, perturbations within the radius stay unchanged (known issue projection-stretches). In l0, at least one component
     may change (known issue last-component).
     """
     shipped = {name: getattr(_FMN, name) for name in (f"l{norm}_projection_" for norm in ("inf", 2, 1, 0))}
@@ -67,7 +67,7 @@ def crossing_projections() -> Iterator[None]:
 
 @contextmanager
 def percentile_of_empty_array() -> Iterator[None]:
-    """Let StrAttack use a threshold of 0 if nothing changed, because NumPy defines no percentile of an empty array."""
+    """Context manager that lets StrAttack use the threshold 0 if no component changed, instead of crashing."""
 
     class Numbers:
         def __getattr__(self, name: str) -> Any:

@@ -36,10 +36,10 @@ def run(
         model: maps images to logits (or probabilities) and has the attribute `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        threat_model: its norm, epsilon and `targeted` are passed if the class accepts them.
+        threat_model: the norm, the radius and `targeted` are passed if the class accepts them.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: arguments under ART's names, in the units of the canonical parameters. Starting points are passed to
-            the method `generate`.
+        **kwargs: arguments by ART's names, in the units of the canonical parameters. Starting points are passed to the
+            method `generate`.
 
     Returns:
         The images that ART returns, as a CPU tensor of shape (n, C, H, W).
@@ -69,7 +69,7 @@ def run(
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a class cannot run in this setting, see `Library.refuses`. "" if it can run."""
+    """Return the reason why a class cannot run in a setting, see `Library.refuses`. "" if it can run."""
     channels, epsilon = setting.shape[0], setting.threat_model.epsilon or 0
     shift = setting.parameters.get("max_translation", 0)
     size = math.prod(setting.shape)
@@ -101,7 +101,7 @@ def fit_universal(
     targets: Tensor | None = None,
     **kwargs: Any,
 ) -> Mapping[str, Tensor]:
-    """Fit a universal attack of ART on images. Returns its perturbation (C, H, W) under the name "perturbation"."""
+    """Fit a universal attack of ART on images, and return {"perturbation": perturbation of shape (C, H, W)}."""
     wanted = (labels if targets is None else targets).cpu().numpy()
     words = _UNITS[attack_class.__name__](kwargs, inputs, threat_model)
     with torch.cuda.device(inputs.device) if inputs.is_cuda else nullcontext():
@@ -115,7 +115,7 @@ def fit_universal(
 def _build(
     attack_class: Any, model: nn.Module, inputs: Tensor, threat_model: ThreatModel, words: dict[str, Any]
 ) -> Any:
-    """Build the attack on a new estimator, and pass the threat model if the class accepts it.
+    """Build the attack with a new ART estimator of the model. The threat model is passed if the class accepts it.
 
     Raises:
         ValueError: if the class does not accept an argument.
@@ -180,7 +180,7 @@ def _silently(words: dict[str, Any], *_: Any) -> dict[str, Any]:
 
 
 def _towards(words: dict[str, Any], _: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Set the inner FGSM of a targeted universal perturbation to targeted, with the norm of the threat model."""
+    """Make the FGSM inside a targeted universal perturbation targeted, and give it the norm of the threat model."""
     inner: dict[str, Any] = {"targeted": True, "norm": _NORMS[threat_model.norm]}
     if "eps_step" in words:
         inner["eps"] = words.pop("eps_step")
@@ -188,17 +188,17 @@ def _towards(words: dict[str, Any], _: Tensor, threat_model: ThreatModel) -> dic
 
 
 def _pixels(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Convert the radius from components to pixels, because the attack changes all channels of a pixel."""
+    """Convert the l0 radius from components to pixels, because the attack changes all channels of a pixel."""
     return {"th": int(threat_model.epsilon or 0) // inputs.shape[1], **words}
 
 
 def _levels(words: dict[str, Any], _: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Convert the radius to 8-bit levels, minus one level that truncation may add."""
+    """Convert the radius to 8-bit levels. One level is subtracted, because truncation may add one."""
     return {"th": (threat_model.epsilon or 0) * 255 - 1, **words}
 
 
 def _share_of_features(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Convert the radius to a proportion of components, reduced because JSMA changes components in pairs."""
+    """Convert the l0 radius to a proportion of components. It is reduced, because JSMA changes components in pairs."""
     return {"gamma": (int(threat_model.epsilon or 0) - 1.5) / inputs[0].numel(), **words}
 
 
@@ -210,7 +210,7 @@ def _percent(words: dict[str, Any], inputs: Tensor, _: Any) -> dict[str, Any]:
 
 
 def _rounds(words: dict[str, Any], *_: Any) -> dict[str, Any]:
-    """Convert the number of rounds to the largest constant, because C&W in linf doubles the constant in each round."""
+    """Convert the number of rounds to the largest trade-off constant, which C&W in linf doubles in each round."""
     rounds = words.pop("binary_search_steps", None)
     if rounds is None:
         return words
@@ -218,7 +218,7 @@ def _rounds(words: dict[str, Any], *_: Any) -> dict[str, Any]:
 
 
 def _schedule(words: dict[str, Any], *_: Any) -> dict[str, Any]:
-    """Raise GeoDA's budget to 251, because it fails with a smaller one. davylamp's own query budget still applies."""
+    """Raise GeoDA's query budget to at least 251, because GeoDA fails with less. davylamp's budget still applies."""
     return words | ({"max_iter": max(251, words["max_iter"])} if "max_iter" in words else {})
 
 

@@ -1,4 +1,4 @@
-"""Known issues of ART 1.20, each found in the source and reproduced. The implementations run as shipped."""
+"""Known issues of ART 1.20. A test shows each issue. davylamp runs the code unchanged."""
 
 from collections.abc import Mapping
 
@@ -6,8 +6,8 @@ from ..library import KnownIssue
 
 FINDINGS: Mapping[str, KnownIssue] = {
     "overshoot-at-the-end": KnownIssue(
-        "checks whether the boundary is crossed before the overshoot is added, so it ends slightly farther from the "
-        "image than implementations that check after it"
+        "tests for misclassification before it adds the overshoot, so it ends slightly farther from the image than "
+        "implementations that test afterwards"
     ),
     "confidence-in-the-loss": KnownIssue(
         "linf: uses the confidence in the loss but not when selecting the result, so any misclassified image "
@@ -15,12 +15,13 @@ FINDINGS: Mapping[str, KnownIssue] = {
         ("linf",),
     ),
     "wrong-class-lookup": KnownIssue(
-        "uses the logits of wrong classes if it computes fewer gradients than there are classes"
+        "combines gradients with the logits of wrong classes if it computes fewer gradients than there are classes"
     ),
-    "l2-divides": KnownIssue("divides in its l2 update where the paper multiplies", ("l2",)),
+    "l2-divides": KnownIssue("in its l2 update, divides by a factor by which the paper multiplies", ("l2",)),
     "noise-brightens": KnownIssue("clips its noise to [0, 1], so pixels only get brighter"),
     "four-rounds": KnownIssue(
-        "l0: runs only four rounds, in which it freezes no pixel; linf: omits the constant from the gradient",
+        "in l0, runs only four rounds, in which it freezes no pixel; in linf, omits the trade-off constant from the "
+        "gradient",
         ("l0", "linf"),
     ),
     "one-transform": KnownIssue(
@@ -28,20 +29,25 @@ FINDINGS: Mapping[str, KnownIssue] = {
     ),
     "final-iterate": KnownIssue("checks success on the last iterate only, and returns the random start if that fails"),
     "doubling-constant": KnownIssue(
-        "only doubles the trade-off constant in each round, so it stays small after few rounds", ("l2",)
+        "only doubles the trade-off constant in each round, so the constant stays small if there are few rounds",
+        ("l2",),
     ),
     "clip-before-project": KnownIssue(
-        "clips to [0, 1] before it projects onto the ball, in the opposite order to other libraries", ("l2", "l1")
+        "clips images to [0, 1] before it projects them onto the ball, whereas other libraries project first",
+        ("l2", "l1"),
     ),
     "deepfool-for-fab": KnownIssue("contains DeepFool (with 10 gradients) instead of FAB"),
     "before-projection": KnownIssue(
-        "returns the point before its last projection onto the boundary, which is farther away than its best point"
+        "returns the point before its last projection onto the decision boundary, which is farther from the image than "
+        "its best point"
     ),
-    "largest-gradients": KnownIssue("selects the two largest target gradients instead of the best pair"),
+    "largest-gradients": KnownIssue(
+        "selects the two components with the largest gradients of the target, instead of the best pair"
+    ),
     "not-fixed-budget": KnownIssue("increases its radius during the attack"),
     "norm-1-is-2": KnownIssue("treats norm 1 as norm 2", ("l1",)),
     "stops-at-zero-loss": KnownIssue(
-        "untargeted, it stops as soon as all images of the call have zero loss, which may be the case at the start"
+        "an untargeted attack stops as soon as all images of the call have zero loss, which may be so at the start"
     ),
     "sign-unused": KnownIssue(
         "linf: computes the sign of its direction but steps along the direction itself, so steps have almost no length",
@@ -49,7 +55,7 @@ FINDINGS: Mapping[str, KnownIssue] = {
     ),
     "batch-mean": KnownIssue("returns the iterate with the best mean over the batch"),
     "untargeted-ratio": KnownIssue(
-        "targeted, it still uses the ratio loss of the untargeted attack, and selects its smallest value"
+        "a targeted attack still uses the ratio loss of the untargeted attack, and selects its smallest value"
     ),
     "no-square-in-l1": KnownIssue("its Square attack does nothing in l1", ("l1",)),
     "any-class-is-target": KnownIssue(
@@ -60,8 +66,7 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "truncates values to whole 8-bit levels, so results may be up to 1/255 beyond the radius"
     ),
     "step-alone": KnownIssue(
-        "keeps a step only if this single step makes the image adversarial, so steps that would succeed together "
-        "are discarded"
+        "keeps a step only if the image is then adversarial, so it discards steps that would succeed together"
     ),
     "gradient-overflow": KnownIssue("stops with an error if a component of the gradient is above 0.24 in size"),
 }

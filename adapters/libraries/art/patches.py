@@ -1,4 +1,4 @@
-"""Patches that let ART's attacks run, active during a call, and the fixed variants (`@fixed`)."""
+"""Patches of ART: context managers that let attacks run, and classes of the fixed variants (`@fixed`)."""
 
 import functools
 import importlib
@@ -35,7 +35,7 @@ _bases: dict[str, np.ndarray] = {}
 
 @contextmanager
 def multiprocess_alias() -> Iterator[None]:
-    """Alias `multiprocess` to Python's own module if it is missing, because AutoAttack imports it needlessly."""
+    """Context manager that lets `multiprocessing` stand for AutoAttack's dependency `multiprocess`, if missing."""
     if "multiprocess" in sys.modules or find_spec("multiprocess"):
         yield
         return
@@ -48,7 +48,7 @@ def multiprocess_alias() -> Iterator[None]:
 
 @contextmanager
 def no_progress_bar() -> Iterator[None]:
-    """Disable Brendel-Bethge's progress bar, which imports `trange` from tqdm.auto during the call."""
+    """Context manager that disables the progress bar of Brendel-Bethge (`tqdm.auto.trange`)."""
     bars = importlib.import_module("tqdm.auto")
     shown, bars.trange = bars.trange, range  # type: ignore[attr-defined]
     try:
@@ -58,7 +58,7 @@ def no_progress_bar() -> Iterator[None]:
 
 
 class _NumpyWithMat:
-    """NumPy as GeoDA expects it: with `mat`, which NumPy 2 removed, and with files kept in memory."""
+    """Stands for the module NumPy in GeoDA. It has `mat`, which NumPy 2 removed, and keeps files in memory."""
 
     mat = staticmethod(np.asmatrix)
     save = staticmethod(_bases.__setitem__)
@@ -70,7 +70,7 @@ class _NumpyWithMat:
 
 @contextmanager
 def geoda_on_numpy_2() -> Iterator[None]:
-    """Give GeoDA a NumPy with `mat` and files in memory during a call, and limit its otherwise endless search."""
+    """Context manager that lets GeoDA run on NumPy 2 without writing files, and limits its search for a start."""
     module = importlib.import_module(_GEODA)
     is_adversarial = module.GeoDA._is_adversarial
     misses = [0]
@@ -95,7 +95,10 @@ def geoda_on_numpy_2() -> Iterator[None]:
 
 
 def _rewritten(method: Callable[..., Any], *changes: tuple[str, str]) -> Any:
-    """Return a library's method with expressions of its source replaced. Each must occur exactly once in the source."""
+    """Return a method of ART in whose source some expressions are replaced.
+
+    Each expression must occur exactly once in the source. Otherwise an error is raised.
+    """
 
     @functools.cache
     def rewrite() -> Callable[..., Any]:
@@ -120,7 +123,7 @@ def _rewritten(method: Callable[..., Any], *changes: tuple[str, str]) -> Any:
 
 
 class DeepFool(deepfool.DeepFool):
-    """DeepFool that uses the logits of the classes whose gradients it computed (known issue wrong-class-lookup)."""
+    """DeepFool that uses the logits of the classes whose gradients it has computed (fixes wrong-class-lookup)."""
 
     generate = _rewritten(
         deepfool.DeepFool.generate,
@@ -132,13 +135,13 @@ class DeepFool(deepfool.DeepFool):
 
 
 class UniversalPerturbation(universal.UniversalPerturbation):
-    """Universal perturbation that uses the fixed DeepFool (known issue wrong-class-lookup)."""
+    """Universal perturbation that uses the fixed `DeepFool` (fixes wrong-class-lookup)."""
 
     attacks_dict = universal.UniversalPerturbation.attacks_dict | {"deepfool": f"{__name__}.DeepFool"}
 
 
 class SquareAttack(square_attack.SquareAttack):
-    """Square attack whose l2 update is scaled up to the remaining radius, as in the paper (known issue l2-divides)."""
+    """Square attack whose l2 update is scaled up to the remaining radius, as in its paper (fixes l2-divides)."""
 
     generate = _rewritten(
         square_attack.SquareAttack.generate,
@@ -157,23 +160,23 @@ _CONJUGATE = (
 
 
 class AutoConjugateGradient(auto_conjugate_gradient.AutoConjugateGradient):
-    """ACG with two fixes.
+    """ACG with fixes of two known issues.
 
-    It steps along the sign of its direction (known issue sign-unused), and continues at zero loss (known issue
-    stops-at-zero-loss).
+    The attack steps along the sign of its direction (sign-unused), and continues if the loss is zero
+    (stops-at-zero-loss).
     """
 
     generate = _rewritten(auto_conjugate_gradient.AutoConjugateGradient.generate, *_CONJUGATE)
 
 
 class RescalingAutoConjugateGradient(rescaling_auto_conjugate_gradient.RescalingAutoConjugateGradient):
-    """Rescaled ACG with the fixes of `AutoConjugateGradient` (known issues sign-unused, stops-at-zero-loss)."""
+    """Rescaled ACG with the fixes of `AutoConjugateGradient`."""
 
     generate = _rewritten(rescaling_auto_conjugate_gradient.RescalingAutoConjugateGradient.generate, *_CONJUGATE)
 
 
 class SpatialTransformation(spatial_transformation.SpatialTransformation):
-    """Spatial attack that shifts along the rows and columns of channels-first images (known issue one-transform)."""
+    """Spatial attack that shifts images of shape (C, H, W) along rows and columns (fixes a part of one-transform)."""
 
     generate = _rewritten(
         spatial_transformation.SpatialTransformation.generate,
@@ -183,7 +186,7 @@ class SpatialTransformation(spatial_transformation.SpatialTransformation):
 
 
 class HopSkipJump(hop_skip_jump.HopSkipJump):
-    """HopSkipJump that also projects its last iterate onto the boundary. The original omits the last projection."""
+    """HopSkipJump that also projects its last iterate onto the decision boundary, which ART omits."""
 
     def _attack(self, initial_sample, original_sample, target, mask, clip_min, clip_max):  # type: ignore[override]
         boundary = super()._attack(initial_sample, original_sample, target, mask, clip_min, clip_max)
@@ -191,7 +194,7 @@ class HopSkipJump(hop_skip_jump.HopSkipJump):
 
 
 class CarliniLInfMethod(carlini.CarliniLInfMethod):
-    """C&W in linf whose constant weights the gradient of the margin, and that checks the target class if targeted."""
+    """C&W in linf that weights the gradient of the margin with the constant, and checks whether a target is reached."""
 
     generate = _rewritten(
         carlini.CarliniLInfMethod.generate,

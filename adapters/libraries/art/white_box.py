@@ -25,7 +25,7 @@ SERIAL = "gets one image at a time"
 
 
 def classes(name: str, *norms: str, within: str = EVASION) -> dict[str, str]:
-    """Map several norms to one class, for `Implementation.classes`."""
+    """Return the same class for several norms, as a mapping for `Implementation.classes`."""
     return dict.fromkeys(norms, within + name)
 
 

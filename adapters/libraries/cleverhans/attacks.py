@@ -85,7 +85,7 @@ ROWS: tuple[Implementation, ...] = (
         alone=True,
         failure="input",
         repairs=(
-            "gets one image per call, because it weights every image of a batch with the sum of all images' constants",
+            "gets one image per call, because it weights every image with the sum of the constants of the whole batch",
         ),
         findings=("rounds-continue",),
     ),
@@ -101,7 +101,7 @@ ROWS: tuple[Implementation, ...] = (
         failure="input",
         repairs=(
             "gets a starting point for each image, because by default it searches for one with noise only",
-            "gets its threshold as a tensor, because in linf it compares it with a tensor and crashes for a number",
+            "gets its threshold as a tensor, because in linf it crashes for a number",
             "gets a threshold that float32 can resolve; with the default, its binary search never ends on large images",
         ),
     ),

@@ -31,9 +31,9 @@ def run(
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        threat_model: its norm and epsilon are passed if the function accepts them. The bounds [0, 1] are always passed.
+        threat_model: the norm and the radius are passed if the function accepts them.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: arguments under CleverHans' names, in the units of the canonical parameters.
+        **kwargs: arguments by CleverHans' names, in the units of the canonical parameters.
 
     Returns:
         The images that CleverHans returns, shape (n, C, H, W).
@@ -64,9 +64,9 @@ def run(
 
 
 def _required(words: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
-    """Return steps and step size for a function without default values.
+    """Return the number of steps and the step size for a function that requires both.
 
-    The step size is 2.5 * epsilon / steps, but at most epsilon.
+    If the step size is not given, it is 2.5 * epsilon / steps, but at most epsilon.
     """
     steps = words.get("nb_iter", REQUIRED["steps"])
     values = {"nb_iter": steps, "eps_iter": min(2.5 / steps, 1.0) * words.get("eps", 0.0)}
@@ -78,7 +78,7 @@ def _required(words: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, A
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a function cannot run in this setting, see `Library.refuses`. "" if it can run."""
+    """Return the reason why a function cannot run in a setting, see `Library.refuses`. "" if it can run."""
     step, epsilon = setting.parameters.get("step_size"), setting.threat_model.epsilon
     if row.attack in ("pgd", "bim") and step is not None and epsilon is not None and step > epsilon:
         return f"needs step_size <= epsilon, got {step:.4g} > {epsilon:.4g}"
@@ -89,10 +89,10 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
 
 
 def _searchable(words: dict[str, Any], inputs: Tensor) -> dict[str, Any]:
-    """Give HopSkipJump a threshold that float32 can resolve, and starting points in the shape that it expects.
+    """Complete the arguments of HopSkipJump: its threshold, and the shape of the starting points.
 
-    The threshold is gamma / d ** 1.5 in l2, or gamma / d ** 2 in linf, for d components. It is a tensor, because
-    HopSkipJump computes the minimum of a tensor and the threshold.
+    HopSkipJump computes the threshold of its binary search from `gamma`. `gamma` is chosen such that the threshold is
+    not too small for float32. It is a tensor, because HopSkipJump computes the minimum of a tensor and the threshold.
     """
     components = inputs[0].numel()
     power = 1.5 if words["constraint"] == 2 else 2.0

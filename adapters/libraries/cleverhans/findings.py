@@ -1,4 +1,4 @@
-"""Known issues of CleverHans 4.0, each found in the source and reproduced. The implementations run as shipped."""
+"""Known issues of CleverHans 4.0. A test shows each issue. davylamp runs the code unchanged."""
 
 from collections.abc import Mapping
 
@@ -6,14 +6,14 @@ from ..library import KnownIssue
 
 FINDINGS: Mapping[str, KnownIssue] = {
     "floor-on-mean-gradient": KnownIssue(
-        "averages the gradient over the batch and divides it by at least 1e-6, so steps are shorter on confident "
-        "images and in larger batches",
+        "averages the loss over the batch, and divides the gradient by at least 1e-6, so steps are shorter in larger "
+        "batches, and on images that the model classifies with high confidence",
         ("l2",),
     ),
-    "crashes-on-flat": KnownIssue("crashes if one image of the call has no gradient", ("l1",)),
+    "crashes-on-flat": KnownIssue("crashes if the gradient of one image of the call is zero", ("l1",)),
     "start-thrown-away": KnownIssue("discards its random start if bounds are given"),
     "shrinks-to-the-ball": KnownIssue(
-        "scales down a perturbation that is too large, whereas the paper projects it onto the ball"
+        "scales a perturbation beyond the radius down, instead of projecting it onto the ball as in the paper"
     ),
     "twice-the-image": KnownIssue(
         "computes finite differences around twice the clean image in every step, instead of around the perturbed image"

@@ -34,7 +34,7 @@ _slide_in_percent: Any = _slide
 
 @wraps(_slide)
 def sparse_l1_descent(*args: Any, grad_sparsity: float = 0.99, **words: Any) -> Tensor:
-    """SLIDE that takes its sparsity as a proportion, whereas the library expects a percentage."""
+    """Run SLIDE with its sparsity given as a proportion. CleverHans expects a percentage."""
     return _slide_in_percent(*args, grad_sparsity=100.0 * grad_sparsity, **words)
 
 

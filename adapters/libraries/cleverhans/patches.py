@@ -32,7 +32,7 @@ def _replaced(module: Any, **others: Any) -> Iterator[None]:
 
 @contextmanager
 def semantic_attack_self_argument() -> Iterator[None]:
-    """Define the variable `self` that CleverHans' semantic attack uses without defining it, for images in [0, 1]."""
+    """Context manager that defines the variable `self`, which CleverHans' semantic attack uses without defining it."""
     _SEMANTIC.self = SimpleNamespace(center=False, max_val=1.0)
     try:
         yield
@@ -42,7 +42,10 @@ def semantic_attack_self_argument() -> Iterator[None]:
 
 @contextmanager
 def full_length_steps() -> Iterator[None]:
-    """Make every step full length, even if the gradient is small. An image with zero gradient is not moved."""
+    """Context manager that gives every step its full length, even if the gradient is small.
+
+    An image with a zero gradient is not changed.
+    """
     shipped = _GRADIENT.optimize_linear
 
     def optimize_linear(grad: Tensor, eps: float, norm: float) -> Tensor:
@@ -57,7 +60,10 @@ def full_length_steps() -> Iterator[None]:
 
 @contextmanager
 def spsa_around_current_image() -> Iterator[None]:
-    """Let SPSA compute finite differences around the perturbed image instead of around twice the clean image."""
+    """Context manager that lets SPSA compute finite differences around the perturbed image.
+
+    CleverHans computes them around twice the clean image.
+    """
     project, estimate = _SPSA._project_perturbation, _SPSA._compute_spsa_gradient
     perturbations: list[Tensor] = []
 

@@ -1,4 +1,4 @@
-"""davylamp's implementations of published attacks that are in none of the supported libraries."""
+"""Published attacks that no supported library has, implemented by davylamp itself."""
 
 from ..library import Library
 from .attacks import ROWS

@@ -1,4 +1,4 @@
-"""AdvGAN: trains a perturbation generator against a model and a discriminator, and applies it without queries."""
+"""AdvGAN: trains a network that generates perturbations. Its examples need no queries of the attacked model."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,7 +27,7 @@ def advgan(
     epochs: int = 60,
     confidence: float = 0.0,
 ) -> Tensor:
-    """Train a generator on images (n, C, H, W), see `train_advgan`, and return these images perturbed by it."""
+    """Train a generator on images (n, C, H, W), see `train_advgan`, and return these images with its perturbations."""
     learned = train_advgan(model, inputs, labels, epsilon=epsilon, epochs=epochs, confidence=confidence)
     return apply_advgan(learned, inputs, ThreatModel("linf", epsilon))
 
@@ -35,13 +35,13 @@ def advgan(
 def fit_advgan(
     _: Callable[..., Tensor], model: Model, inputs: Tensor, labels: Tensor, threat_model: ThreatModel, **words: Any
 ) -> Mapping[str, Tensor]:
-    """Train a generator on images (n, C, H, W) with labels (n,), and return its weights."""
+    """Train a generator on images (n, C, H, W) with labels (n,), see `train_advgan`, and return its weights."""
     assert threat_model.epsilon is not None
     return train_advgan(model, inputs, labels, epsilon=threat_model.epsilon, **words)
 
 
 def apply_advgan(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: ThreatModel) -> Tensor:
-    """Perturb images with a trained generator, without querying the model.
+    """Return images with the perturbations of a trained generator. The model is not queried.
 
     Raises:
         ValueError: if the generator was trained on images with a different number of channels.
@@ -64,25 +64,25 @@ def train_advgan(
 ) -> dict[str, Tensor]:
     """Train a generator whose perturbations fool the model and look real to a discriminator (Xiao et al. 2018).
 
-    The networks (generator c3s1-8, d16, d32, four residual blocks of 32, u16, u8; discriminator C8, C16, C32), the
-    least-squares GAN loss and the hinge loss on the logit margin are those of the paper. Each batch is used for one
-    step of the discriminator and one of the generator.
+    As in the paper, the generator is c3s1-8, d16, d32, four residual blocks of 32, u16, u8, and the discriminator is
+    C8, C16, C32. The losses are a least-squares GAN loss and a hinge loss on the logit margin. Each batch is used for
+    one step of the discriminator and one step of the generator.
 
-    There are three differences. The perturbation is epsilon times a hyperbolic tangent. It replaces the paper's hinge
-    loss on the size of the perturbation, whose bound and weight the paper does not state. Upsampling and convolution
-    replace transposed convolutions. Features are normalised over all channels of an image, so that images may have any
-    size.
+    There are three differences from the paper. First, the perturbation is epsilon times a hyperbolic tangent. The paper
+    instead has a hinge loss on the size of the perturbation, without stating its bound and weight. Second, upsampling
+    and convolution replace transposed convolutions. Third, features are normalised over all channels of an image, so
+    that images of any size are possible.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
         inputs: training images, shape (n, C, H, W).
         labels: true classes, shape (n,).
-        epsilon: radius of the linf ball.
-        epochs: number of epochs. Each costs a forward and a backward pass per image.
-        confidence: logit margin beyond which the loss does not decrease further.
+        epsilon: radius in linf.
+        epochs: number of epochs. An epoch costs a forward and a backward pass per image.
+        confidence: logit margin beyond which the hinge loss is constant.
 
     Returns:
-        The generator's weights. The discriminator is discarded.
+        The weights of the generator by name.
     """
     with torch.enable_grad():
         generator, judge = make_generator(inputs.shape[1]).to(inputs), make_discriminator(inputs.shape[1]).to(inputs)

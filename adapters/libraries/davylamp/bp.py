@@ -1,4 +1,4 @@
-"""Boundary projection (BP): cross the boundary quickly, then walk along it towards the image."""
+"""Boundary projection (BP): crosses the decision boundary quickly, then moves along the boundary towards the image."""
 
 import torch
 from torch import Tensor
@@ -25,24 +25,26 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
 ) -> Tensor:
     """Boundary projection (Zhang et al. 2020), with the step size of Maho et al. 2021 (RoBIC).
 
-    Stage 1 descends the gradient of the logit margin in growing steps until the image is adversarial. Stage 2 reduces
-    the distance d to the clean image: an adversarial point moves along the tangent of the boundary to distance `gamma`
-    d, and any other point moves down the gradient to distance d / `gamma`. `gamma` rises linearly to 1 over the steps.
+    Stage 1 descends the gradient of the logit margin in growing steps until the image is adversarial. Stage 2 then
+    reduces the distance d to the clean image. If the current point is adversarial, it moves along the tangent of the
+    decision boundary to the distance gamma d. Otherwise it moves down the gradient to the distance d / gamma. In the
+    course of the steps, gamma rises linearly to 1.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
         targets: target classes, shape (n,), for a targeted attack.
-        steps: number of forward passes. The last one needs no gradient.
-        step_size: l2 step size of stage 1, or None for RoBIC's, which fools a linear model in a third of the steps.
-        gamma: initial value of `gamma`, in (0, 1).
-        quantise: whether to query 8-bit images only. Steps of stage 2 are then long enough to survive rounding. On
-            large images, rounding may cancel the small steps of stage 1.
-        quantise_after: whether to round the result by `round_across`, as RoBIC does.
+        steps: number of forward passes. The last pass needs no gradient.
+        step_size: l2 step size of stage 1. None for the step size of RoBIC, with which a linear model is fooled in a
+            third of the steps.
+        gamma: initial value of gamma, in (0, 1).
+        quantise: whether to query only images that are rounded to 8 bits. Steps of stage 2 are then made longer if
+            rounding would cancel them. On large images, rounding can cancel the small steps of stage 1.
+        quantise_after: whether to round the result with `round_across`, as RoBIC does.
 
     Returns:
-        The nearest adversarial image found for each image, shape (n, C, H, W), or the clean image if none was found.
+        The nearest adversarial image found for each image, shape (n, C, H, W). The clean image if none was found.
     """
     rise = [gamma + (1 - gamma) * step / (steps + 1) for step in range(steps)]
     point, best = inputs, inputs.clone()
@@ -71,18 +73,18 @@ def round_across(model: Model, inputs: Tensor, labels: Tensor, points: Tensor, t
     """Round adversarial images to 8 bits such that they stay adversarial, near the clean images (Bonnet et al. 2020).
 
     Each component is rounded down or up to a whole grey level. The choice minimises the squared change plus a weight
-    times the first-order change of the margin. Bisection finds the smallest weight for which the image is adversarial.
-    This takes one gradient and log2(number of components) forward passes.
+    times the first-order change of the logit margin. Bisection finds the smallest weight with which the image stays
+    adversarial. This needs one gradient and log2(number of components) forward passes.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
         inputs: clean images in [0, 1], shape (n, C, H, W).
-        labels: their labels, shape (n,).
-        points: images to round, shape (n, C, H, W).
+        labels: labels of the images, shape (n,).
+        points: adversarial images to round, shape (n, C, H, W).
         targets: target classes, shape (n,), for targeted examples.
 
     Returns:
-        The rounded images, shape (n, C, H, W); the clean image if no weight makes the image adversarial.
+        The rounded images, shape (n, C, H, W). The clean image if no weight makes the rounded image adversarial.
     """
     asked = points.detach().requires_grad_()
     slope = torch.autograd.grad(logit_margin(model(asked), labels, targets).sum(), asked)[0].nan_to_num(0, 0, 0)
@@ -102,7 +104,7 @@ def round_across(model: Model, inputs: Tensor, labels: Tensor, points: Tensor, t
 
 
 def _first_length(margin: Tensor, gradient: Tensor, rise: list[float], step_size: float | None) -> Tensor:
-    """Return the step size of stage 1 for each image. If it is not given, it follows from RoBIC's equation 7."""
+    """Return the step size of stage 1 for each image: `step_size`, or, if None, the step size of RoBIC's equation 7."""
     if step_size is not None:
         return torch.full_like(margin, step_size)
     size = gradient.nan_to_num(0, 0, 0).flatten(1).norm(dim=1).clamp(min=1e-12)
@@ -111,7 +113,10 @@ def _first_length(margin: Tensor, gradient: Tensor, rise: list[float], step_size
 
 
 def _stage_2(inputs: Tensor, change: Tensor, upwards: Tensor, hit: Tensor, factor: float, quantise: bool) -> Tensor:
-    """Return the next point: along the boundary if the current point is adversarial, otherwise back across it."""
+    """Return the next point of stage 2.
+
+    If the current point is adversarial, the next point is along the boundary. Otherwise it is across the boundary.
+    """
     distance, along = change.flatten(1).norm(dim=1), (change * upwards).flatten(1).sum(1)
     # Case OUT. The part of the change that is along the boundary shrinks until the whole has the wanted length.
     wanted = factor * distance
@@ -129,7 +134,7 @@ def _stage_2(inputs: Tensor, change: Tensor, upwards: Tensor, hit: Tensor, facto
 
 
 def _share_after_rounding(inputs: Tensor, change: Tensor, side: Tensor, wanted: Tensor) -> Tensor:
-    """Find by bisection the factor of the tangential part that gives the rounded change the required length."""
+    """Find the factor of the tangential part with which the change, rounded to 8 bits, has the required length."""
     low, high = torch.zeros_like(wanted), torch.ones_like(wanted)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

@@ -13,7 +13,7 @@ from .queries import Model
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why an attack cannot run in this setting, see `Library.refuses`. "" if it can run."""
+    """Return the reason why an attack cannot run in a setting, see `Library.refuses`. "" if it can run."""
     if row.attack == "ssah" and min(setting.shape[1:]) < 2:
         return f"needs images of at least 2 x 2 pixels, got {setting.shape[1]} x {setting.shape[2]}"
     if row.attack == "gd-uap" and not any(isinstance(part, (Conv2d, Linear)) for part in setting.model.modules()):
@@ -33,13 +33,13 @@ def run(
     """Run an attack of this package.
 
     Args:
-        attack: a function (model, inputs, labels, *, ...) -> images.
+        attack: a function of this package with the arguments (model, inputs, labels, *, ...), which returns images.
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        threat_model: its radius is passed to the functions that accept `epsilon`.
+        threat_model: the radius is passed to functions that accept `epsilon`.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: arguments under the function's names.
+        **kwargs: keyword arguments of the function.
 
     Returns:
         The images that the attack returns, shape (n, C, H, W).

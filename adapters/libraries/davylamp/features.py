@@ -11,12 +11,11 @@ _WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class Features:
-    """Reads features from a model: the input of the last linear layer or convolution that the model calls.
+    """Context manager that reads features of images: the input of the last linear layer or convolution of a model.
 
-    Features are averaged over image positions. For a residual network, this is the output of the global average
-    pooling. If a model has no such layer, or torch cannot hook its layers, the features are its logits.
-
-    This is a context manager, which leaves the model unchanged on exit.
+    Features are averaged over image positions. For a residual network, they are the output of the global average
+    pooling. If a model has no such layer, or its layers cannot be read, the logits are the features. On exit, the
+    model is as before.
     """
 
     def __init__(self, model: Model):
@@ -52,9 +51,9 @@ class Features:
         """Compute the features of points (m, C, H, W), where point i is a version of image rows[i].
 
         Returns:
-            The features, shape (m, f), differentiable if the points are, and whether the model computed each point,
-            shape (m,), bool. If the model counts queries and an image has no queries left, its points are not computed
-            and their features are zero.
+            The features, shape (m, f), and whether the model computed each point, shape (m,), bool. Points of an image
+            without remaining queries are not computed, and their features are zero. The features are differentiable if
+            the points require gradients.
         """
         self._asked, self._given = [], []
         logits = query_logits(self.model, points, rows)

@@ -1,4 +1,4 @@
-"""Known issues of davylamp's attacks: properties of the published methods that are reproduced as they are."""
+"""Known issues of davylamp's own attacks. They are properties of the published methods, and are not corrected."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from ..library import KnownIssue
 
 FINDINGS: Mapping[str, KnownIssue] = {
     "untrained-alone": KnownIssue(
-        "called without fitted weights, it searches the embedding of untrained networks; `davylamp evaluate` fits them "
+        "without fitted weights, it searches the embedding of untrained networks; `davylamp evaluate` fits weights "
         "first, by default on the evaluation images"
     ),
     "negatives-of-the-batch": KnownIssue(

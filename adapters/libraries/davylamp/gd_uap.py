@@ -23,7 +23,7 @@ def gd_uap(
     learning_rate: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Add the perturbation that `learn_perturbation` computes to images (n, C, H, W) in [0, 1]."""
+    """Compute a perturbation with `learn_perturbation`, and return images (n, C, H, W) in [0, 1] with it."""
     words = {"epsilon": epsilon, "steps": steps, "learning_rate": learning_rate, "generator": generator}
     return (inputs + learn_perturbation(model, inputs[:1], **words)).clamp(0, 1)
 
@@ -36,7 +36,7 @@ def fit_gd_uap(
     threat_model: ThreatModel,
     **words: Any,
 ) -> Mapping[str, Tensor]:
-    """Fit the perturbation and return it under the name "perturbation". Only the shape of the inputs is used."""
+    """Compute the perturbation, and return {"perturbation": perturbation}. Only the shape of `inputs` is used."""
     assert threat_model.epsilon is not None
     return {"perturbation": learn_perturbation(model, inputs[:1], epsilon=threat_model.epsilon, **words)}
 
@@ -52,23 +52,23 @@ def learn_perturbation(
 ) -> Tensor:
     """Compute one perturbation for all images without data, by maximising the activation of every convolution.
 
-    This is the objective of Mopuri et al. 2018. Adam maximises the sum over the convolutions of log(|output|^2 / 2),
-    for the perturbation added to a grey image. The perturbation is clipped to the ball after each step. It is halved
-    when more than half of its components are at the bound and this proportion no longer changes (section III-C of the
-    paper).
+    The method is that of Mopuri et al. 2018. The perturbation is added to a grey image, and Adam maximises the sum over
+    the convolutions of log(|output|^2 / 2). The perturbation is clipped to the radius after each step. If more than
+    half of its components are at the radius, and this proportion no longer changes, the perturbation is halved (section
+    III-C of the paper).
 
-    There are two differences. The paper returns the perturbation that fools most images of a second data set; this
-    function returns the perturbation with the largest objective. If the model has no convolutions, its linear layers
-    are used.
+    There are two differences from the paper. The paper returns the perturbation that fools most images of a second data
+    set, and this function returns the perturbation with the largest objective. If the model has no convolutions, this
+    function uses its linear layers.
 
     Args:
-        model: maps images in [0, 1] to logits, differentiably, and has its layers among its modules.
+        model: maps images in [0, 1] to logits, differentiably, and has its layers as submodules.
         like: an image, shape (1, C, H, W). Only its shape, dtype and device are used.
-        epsilon: radius of the linf ball.
-        steps: number of steps of Adam. Each costs one forward and one backward pass of one image.
-        learning_rate: learning rate of Adam. If None, epsilon / 100; this equals the authors' 0.1 for images in [0,
-            255] and a radius of 10.
-        generator: random generator of the uniform start.
+        epsilon: radius in linf.
+        steps: number of steps of Adam. A step costs one forward and one backward pass of one image.
+        learning_rate: learning rate of Adam. None for epsilon / 100. This corresponds to the authors' value of 0.1 for
+            images in [0, 255] and a radius of 10.
+        generator: random generator for the uniform start.
 
     Returns:
         The perturbation, shape (C, H, W).
@@ -98,7 +98,7 @@ def learn_perturbation(
 
 
 def _answer(model: nn.Module, layers: Sequence[nn.Module], image: Tensor) -> Tensor | None:
-    """Return the sum over the layers of log(|output|^2 / 2); None if the model was not called."""
+    """Return the objective: the sum over the layers of log(|output|^2 / 2). None if the model has not run."""
     outputs: list[Tensor] = []
     handles = [layer.register_forward_hook(lambda *seen: outputs.append(seen[2])) for layer in layers]
     try:

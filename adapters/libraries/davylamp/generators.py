@@ -1,4 +1,4 @@
-"""Perturbation generators of fitted attacks: their building blocks, and their weights by name."""
+"""Building blocks of the networks that generate perturbations in fitted attacks, and storage of their weights."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
@@ -11,7 +11,7 @@ Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # of the images and labels
 
 
 class Resized(nn.Module):
-    """Upsampling layer, which enlarges features by a factor."""
+    """Layer that enlarges features by a factor."""
 
     def __init__(self, factor: int = 2):
         super().__init__()
@@ -41,7 +41,7 @@ def fit_size(change: Tensor, inputs: Tensor) -> Tensor:
 
 
 def weights_of(**networks: nn.Module) -> dict[str, Tensor]:
-    """Return the weights of several networks by the name "NETWORK.NAME", without the batch counters."""
+    """Return the weights of several networks by the names "NETWORK.WEIGHT", without the counters of batch norms."""
     return {
         f"{title}.{name}": value.detach().clone()
         for title, network in networks.items()
@@ -51,21 +51,21 @@ def weights_of(**networks: nn.Module) -> dict[str, Tensor]:
 
 
 def load_weights(learned: Mapping[str, Tensor], **networks: nn.Module) -> None:
-    """Load weights from `weights_of` into networks of the same kind.
+    """Load weights that were returned by `weights_of` into networks of the same kind.
 
     Raises:
-        ValueError: if the weights have different shapes, for example because they are for other image sizes.
+        ValueError: if the shapes of weights and networks differ, for example because the image size differs.
     """
     for title, network in networks.items():
         known = {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
         given = {name.removeprefix(f"{title}."): value for name, value in learned.items() if name.startswith(title)}
         shapes = {name: tuple(value.shape) for name, value in known.items()}
         if shapes != {name: tuple(value.shape) for name, value in given.items()}:
-            raise ValueError(f"expected the weights of a {title} for images of this shape, got weights of other shapes")
+            raise ValueError(f"expected weights of a {title} for images of this shape, got weights of different shapes")
         network.load_state_dict(given, strict=False)
 
 
 def batches(images: int, epochs: int, size: int, generator: torch.Generator | None = None) -> Iterator[Tensor]:
-    """Yield the image indices of each training batch, shuffled in each epoch."""
+    """Yield the image indices of each training batch. The images are shuffled in each epoch."""
     for _ in range(epochs):
         yield from torch.randperm(images, generator=generator).split(size)

@@ -1,4 +1,4 @@
-"""L-BFGS: minimises the distance and the cross-entropy of a target class, by a quasi-Newton method inside [0, 1]."""
+"""L-BFGS attack: minimises the distance plus the cross-entropy of a target class with a quasi-Newton method."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -30,27 +30,27 @@ def lbfgs(
 ) -> Tensor:
     """Minimise |r|^2 + c CE(x + r, target) with x + r in [0, 1], for the smallest sufficient c (Szegedy et al. 2014).
 
-    Each image has its own constant c. If the first minimiser is not adversarial, c grows tenfold per round until one
-    is; if it is adversarial, c shrinks tenfold until one is not. Then c is bisected on a logarithmic scale. Each round
-    starts at the clean image.
+    Each image has its own constant c, and each round minimises the objective for one c, starting at the clean image. If
+    the first minimum is not adversarial, c is multiplied by ten in each round until a minimum is adversarial. If the
+    first minimum is adversarial, c is divided by ten until a minimum is not. Then c is bisected on a logarithmic scale.
 
-    The minimiser is a projected quasi-Newton method with limited memory (Kim, Sra and Dhillon 2010). It applies L-BFGS
-    to all pixels except those at 0 or 1 whose gradient points out of the box. Each move is clipped to the box and
-    shortened until the objective falls. When no pixel of an image moves any more, the image is not queried again until
-    the next round.
+    The objective is minimised by a projected quasi-Newton method with limited memory (Kim, Sra and Dhillon 2010).
+    L-BFGS is applied to all pixels that can move. A pixel at 0 or 1 cannot move if its step points out of [0, 1]. Each
+    step is clipped to [0, 1], and shortened until the objective falls. If no pixel of an image can move, the image is
+    not queried again in this round.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        targets: target classes, shape (n,). If None, the target is the likeliest class other than the label, found with
-            one query. Any misclassified image then counts as adversarial.
-        steps: largest number of steps per round, each with a forward and a backward pass.
+        targets: target classes, shape (n,). If None, the target is the most likely class other than the label, which is
+            found with one query. Every misclassified image then counts as adversarial.
+        steps: largest number of steps per round. A step costs a forward and a backward pass.
         binary_search_steps: number of rounds.
         initial_const: value of c in the first round.
 
     Returns:
-        The adversarial image found nearest to each image in l2, shape (n, C, H, W), or the clean image if none was
+        The adversarial image found that is nearest to each image in l2, shape (n, C, H, W). The clean image if none was
         found.
     """
     flat, best = inputs.flatten(1), inputs.flatten(1).clone()
@@ -87,16 +87,16 @@ def _likeliest_other(model: Model, inputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def minimise(objective: _Objective, start: Tensor, steps: int) -> Tensor:
-    """Minimise a function of each image within [0, 1] by a projected quasi-Newton method.
+    """Minimise an objective for each image within [0, 1], by a projected quasi-Newton method.
 
     Args:
-        objective: called with points (m, d) and the indices (m,) of their images. It returns values, gradients (m, d)
-            and whether the points are adversarial.
-        start: starting points, shape (n, d).
-        steps: largest number of calls of the objective. One call covers all images that still move.
+        objective: function that is called with points (m, d) and the indices (m,) of their images. It returns the
+            values (m,), the gradients (m, d), and whether the points are adversarial (m,).
+        start: starting point of each image, shape (n, d).
+        steps: largest number of calls of `objective`. Each call includes all images that still move.
 
     Returns:
-        Whether each image ends at an adversarial point, shape (n,), bool.
+        Whether the last point of each image is adversarial, shape (n,), bool.
     """
     rows = torch.arange(len(start), device=start.device)
     point = start.clone()
@@ -125,9 +125,10 @@ def minimise(objective: _Objective, start: Tensor, steps: int) -> Tensor:
 
 
 class _Memory:
-    """The last moves of each image and the resulting gradient changes, from which L-BFGS estimates the curvature.
+    """The memory of L-BFGS: the last steps of each image, and the changes of the gradient over these steps.
 
-    Without stored moves, the curvature is 2, the curvature of the squared distance.
+    L-BFGS estimates the curvature of the objective from them. Without stored steps, the curvature is 2, which is that
+    of the squared distance.
     """
 
     def __init__(self, start: Tensor):
@@ -135,12 +136,15 @@ class _Memory:
         self.turns = torch.zeros_like(self.moves)
 
     def keep(self, rows: Tensor, moves: Tensor, turns: Tensor) -> None:
-        """Store the moves (m, d) of images `rows` and the resulting changes of the gradient, in place of the oldest."""
+        """Store steps (m, d) of the images `rows`, and the changes of the gradient. They replace the oldest steps."""
         self.moves[rows] = torch.cat([self.moves[rows, 1:], moves[:, None]], 1)
         self.turns[rows] = torch.cat([self.turns[rows, 1:], turns[:, None]], 1)
 
     def direction(self, rows: Tensor, point: Tensor, gradient: Tensor) -> Tensor:
-        """Return minus the inverse curvature times the gradient, restricted to pixels that can move, shape (m, d)."""
+        """Return the direction of the next step, shape (m, d): minus the inverse curvature times the gradient.
+
+        Pixels that cannot move have a direction of 0.
+        """
         free = ~((point <= 0) & (gradient > 0) | (point >= 1) & (gradient < 0))
         moves, turns = self.moves[rows] * free[:, None], self.turns[rows] * free[:, None]
         bend = (moves * turns).sum(2)  # a pair along which the gradient falls, or that is empty, is skipped

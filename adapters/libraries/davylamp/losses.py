@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def logit_margin(logits: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
-    """Return the logit margin that an attack reduces, shape (n,). It is at most 0 if the image is adversarial."""
+    """Return the logit margin of each image, which an attack reduces, shape (n,). At most 0 for adversarial images."""
     wanted = labels if targets is None else targets
     chosen = logits.gather(1, wanted[:, None])[:, 0]
     rest = logits.scatter(1, wanted[:, None], -torch.inf).amax(1)
@@ -15,17 +15,17 @@ def logit_margin(logits: Tensor, labels: Tensor, targets: Tensor | None) -> Tens
 
 
 def round_to_grid(points: Tensor) -> Tensor:
-    """Round to the nearest 8-bit images."""
+    """Round images to 8 bits."""
     return (points * 255).round() / 255
 
 
 def by_image(values: Tensor) -> Tensor:
-    """Reshape one number per image, shape (n,), to (n, 1, 1, 1), for multiplication with images."""
+    """Reshape one number per image from (n,) to (n, 1, 1, 1), so that images can be multiplied by these numbers."""
     return values[:, None, None, None]
 
 
 def normalise(points: Tensor) -> Tensor:
-    """Divide each image's tensor by its l2 norm. Tensors with a zero or non-finite norm become zero."""
+    """Divide the tensor of each image by its l2 norm. If the norm is zero or not finite, the tensor becomes zero."""
     finite = points.nan_to_num(0, 0, 0)
     return finite / by_image(finite.flatten(1).norm(dim=1).clamp(min=1e-12))
 

@@ -28,25 +28,26 @@ def lsa(  # noqa: PLR0913 - the parameters of the attack, by keyword
 ) -> Tensor:
     """Run the local search of Narodytska and Kasiviswanathan 2017 (LocSearchAdv).
 
-    Pixel values are shifted to [-1/2, 1/2]. In each round, up to 128 pixels are tested, one at a time: all channels of
-    the pixel are set to `probe` times their sign. The `pixels` pixels that lower the probability of the label most are
-    then multiplied by `factor`. A value outside the range wraps around to the other end. The first round tests a random
-    tenth of the image, and each later round the squares around the pixels that were changed last.
+    Pixel values are shifted to [-1/2, 1/2]. In each round, up to 128 pixels are tested, one at a time. To test a pixel,
+    its channels are set to `probe` times their signs. Those `pixels` pixels that lower the probability of the label
+    most are then multiplied by `factor`. Values outside the range wrap around to the other end. The first round tests a
+    random tenth of the pixels. Each later round tests the pixels in squares around those that were changed last.
 
     Args:
         model: maps images in [0, 1] to logits. No gradient is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        targets: target classes, shape (n,). If given, the probability of the target is maximised instead.
+        targets: target classes, shape (n,). If given, the probability of the target is maximised instead of minimising
+            the probability of the label.
         steps: number of rounds. A round that tests k pixels costs k + 1 forward passes.
-        pixels: number of pixels changed in each round, t in the paper.
+        pixels: number of pixels that are changed in each round, t in the paper.
         side: half of the side of the squares, d in the paper.
-        probe: value to which the channels of a tested pixel are set, times their sign; p in the paper.
-        factor: factor for a pixel that is changed, r in the paper, in [0, 2].
-        generator: random generator for the choice of pixels, or None for torch's default one.
+        probe: absolute value to which the channels of a tested pixel are set, p in the paper.
+        factor: factor by which changed pixels are multiplied, r in the paper, in [0, 2].
+        generator: random generator for the choice of pixels. None for torch's default generator.
 
     Returns:
-        The adversarial image found for each image, shape (n, C, H, W), or the clean image if none was found.
+        The adversarial image found for each image, shape (n, C, H, W). The clean image if none was found.
     """
     count, _, height, width = inputs.shape
     image, best = inputs.flatten(2) - 0.5, inputs.clone()
@@ -78,14 +79,18 @@ def lsa(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
 
 def _choose(near: Tensor, most: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """Choose up to `most` random allowed pixels per image, shape (m, most), with a mask of the valid entries."""
+    """Choose up to `most` random pixels per image among those in `near`.
+
+    Returns:
+        The indices of the pixels, shape (m, most), and a mask of the valid entries.
+    """
     keys = torch.rand(near.shape, generator=generator, device=near.device).masked_fill(~near, -1)
     highest = keys.topk(min(most, near.shape[1]), dim=1)
     return highest.indices, highest.values >= 0
 
 
 def _probe(image: Tensor, pixel: Tensor, probe: float) -> Tensor:
-    """Return images (m, C, H W) in [0, 1], with one pixel replaced in each."""
+    """Return images (m, C, H W) in [0, 1], in each of which one pixel is replaced for a test."""
     where = pixel[:, None, None].expand(-1, image.shape[1], 1)
     return image.scatter(2, where, probe * image.gather(2, where).sign()) + 0.5
 

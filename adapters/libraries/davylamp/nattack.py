@@ -1,4 +1,4 @@
-"""NATTACK: fits a distribution of adversarial images to the model's scores with an evolution strategy."""
+"""NATTACK: a score-based attack that fits a distribution of adversarial images with an evolution strategy."""
 
 import torch
 from torch import Tensor
@@ -25,26 +25,26 @@ def nattack(  # noqa: PLR0913 - the parameters of the attack, by keyword
     learning_rate: float = 0.02,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """NATTACK (Li et al. 2019) in linf: moves the mean of a Gaussian until its image is adversarial.
+    """Run NATTACK (Li et al. 2019) in linf, which moves the mean of a Gaussian until its image is adversarial.
 
-    The search is over a latent variable, which tanh and clipping to the ball turn into an image. In each step,
-    `samples` variables are drawn around the mean. The mean moves by the sum of their noise, weighted by standardised
-    rewards (the negative margin, at most 0). The search for an image ends as soon as the mean gives an adversarial
-    image.
+    The Gaussian is over a latent variable. A latent variable is converted to an image by tanh and by clipping to the
+    radius. In each step, `samples` latent variables are drawn around the mean. The mean moves by a weighted sum of
+    their noise. The weights are the standardised rewards, where the reward of an image is its negative logit margin, at
+    most 0. The search ends as soon as the image of the mean is adversarial.
 
     Args:
         model: maps images in [0, 1] to logits. No gradient is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        epsilon: radius of the linf ball, or one per image, shape (n, 1, 1, 1).
+        epsilon: radius in linf, or one radius per image, shape (n, 1, 1, 1).
         targets: target classes, shape (n,), for a targeted attack.
-        steps: largest number of steps. Each costs samples + 1 forward passes.
+        steps: largest number of steps. A step costs samples + 1 forward passes.
         samples: number of images drawn in each step.
         learning_rate: learning rate of the mean.
-        generator: random generator of the noise, or None for torch's default one.
+        generator: random generator for the noise. None for torch's default generator.
 
     Returns:
-        The first adversarial image given by the mean, otherwise the image given by the last mean, shape (n, C, H, W).
+        The first adversarial image of the mean, shape (n, C, H, W). If there was none, the image of the last mean.
     """
     radius = torch.as_tensor(epsilon).to(inputs).expand(len(inputs), 1, 1, 1)
     centre = ((2 * inputs - 1) * _INSIDE).atanh()
@@ -76,13 +76,13 @@ def nattack(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
 
 def _portions(samples: int, images: int) -> list[int]:
-    """Split the samples of a step so that a model call has about `_POINTS` images at most."""
+    """Split the samples of a step into parts such that a call of the model has at most about `_POINTS` images."""
     most = max(1, _POINTS // images)
     return [min(most, samples - first) for first in range(0, samples, most)]
 
 
 class _WeightedNoise:
-    """Sum of a step's noise weighted by the standardised rewards, computed in parts."""
+    """Computes the sum of the noise of a step, weighted by the standardised rewards, part by part."""
 
     def __init__(self, like: Tensor):
         self.noise, self.weighted = torch.zeros_like(like), torch.zeros_like(like)
@@ -96,7 +96,7 @@ class _WeightedNoise:
         self.weighted += (reward[..., None, None, None] * noise).sum(0)
 
     def direction(self) -> Tensor:
-        """Return the mean of noise times (reward - mean) / deviation, shape (m, C, H, W)."""
+        """Return the mean over samples of noise x (reward - mean reward) / standard deviation, shape (m, C, H, W)."""
         rewards = torch.cat(self.rewards)
         deviation = rewards.std(0, correction=0) + 1e-7
         return (self.weighted - by_image(rewards.mean(0)) * self.noise) / by_image(deviation) / len(rewards)

@@ -1,4 +1,4 @@
-"""QEBA: HopSkipJump's gradient estimate at the boundary, with random directions from a smooth subspace."""
+"""QEBA: a decision-based attack like HopSkipJump, but with random directions from a subspace of smooth images."""
 
 import math
 
@@ -35,13 +35,14 @@ def qeba(  # noqa: PLR0913 - the parameters of the attack, by keyword
     subspace: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """QEBA (Li et al. 2020), in its variants S (space) and F (frequency): a decision-based attack in l2.
+    """Run QEBA (Li et al. 2020) in l2, in its variant S (space) or F (frequency).
 
-    At a boundary point, random directions from the subspace are queried. The boundary's normal is estimated by a
-    weighted mean of these directions. The weight of a direction is 1 if it leads to an adversarial point and 0
-    otherwise, minus the mean of these numbers over all directions. Step k along the normal has the length distance /
-    sqrt(k), and is halved until the point is adversarial. A binary search towards the clean image follows. All images
-    take their steps together. Queries that are too few for one more step are not used.
+    In each step, points in random directions from a boundary point are queried. The normal of the decision boundary is
+    estimated by a weighted mean of these directions. The weight of a direction is 1 if its point is adversarial and 0
+    otherwise, minus the mean of these numbers over all directions. Then the boundary point moves along the normal. In
+    step k, the length of the move is the distance / sqrt(k), halved until the new point is adversarial. A binary search
+    towards the clean image ends the step. All images take their steps together. If the remaining queries do not suffice
+    for another step, they are not used.
 
     Args:
         model: maps images in [0, 1] to logits. Only the most likely class is used.
@@ -49,16 +50,16 @@ def qeba(  # noqa: PLR0913 - the parameters of the attack, by keyword
         labels: true classes, shape (n,).
         targets: target classes, shape (n,), for a targeted attack.
         starting_points: adversarial images, shape (n, C, H, W). If None, Gaussian noise with standard deviation 0.5 is
-            added to the image up to 100 times.
+            added to each image, up to 100 times.
         max_queries: largest number of queries for each image.
-        basis: basis of the subspace: "resize" (QEBA-S), small images enlarged bilinearly; "dct" (QEBA-F), low
-            frequencies of the cosine transform; "px", all directions, which is HopSkipJump.
-        subspace: side of the small images, or of the block of frequencies. If None, half of the image's side, or a
-            quarter if the side is at least 64 pixels.
-        generator: random generator of the directions, or None for torch's default one.
+        basis: subspace from which directions are drawn. "resize" (QEBA-S): small images, enlarged bilinearly. "dct"
+            (QEBA-F): low frequencies of the cosine transform. "px": all directions, as in HopSkipJump.
+        subspace: side of the small images, or of the block of frequencies. None for half of the image's side, or for a
+            quarter if the side has at least 64 pixels.
+        generator: random generator for the directions. None for torch's default generator.
 
     Returns:
-        The nearest adversarial image found for each image, shape (n, C, H, W), or the clean image if none was found.
+        The nearest adversarial image found for each image, shape (n, C, H, W). The clean image if none was found.
     """
     walk = _AtBoundary(model, inputs, labels, targets, max_queries)
     directions = Subspace(inputs, basis, subspace, generator)
@@ -75,7 +76,7 @@ def qeba(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
 
 class _AtBoundary:
-    """Boundary point of every image, the nearest adversarial image found, and the remaining queries."""
+    """State of the attack: the boundary point of each image, the nearest adversarial image, and remaining queries."""
 
     def __init__(self, model: Model, inputs: Tensor, labels: Tensor, targets: Tensor | None, most: int):
         self.model, self.inputs, self.labels, self.targets = model, inputs, labels, targets
@@ -86,7 +87,7 @@ class _AtBoundary:
         self.reserve = self.halvings + _SHORTENINGS  # what the end of a step may cost
 
     def query(self, points: Tensor, rows: Tensor) -> Tensor:
-        """Return whether points (m, C, H, W) of images `rows` are adversarial, and store the nearest ones."""
+        """Return whether points (m, C, H, W) of images `rows` are adversarial. The nearest of them are stored."""
         hit = torch.cat([self._hits(*part) for part in zip(points.split(_POINTS), rows.split(_POINTS), strict=True)])
         self.left.index_add_(0, rows, -torch.ones_like(rows))
         distance = (points - self.inputs[rows]).flatten(1).norm(dim=1).where(hit, torch.inf)
@@ -104,7 +105,7 @@ class _AtBoundary:
         return is_fooled(query_logits(self.model, points, rows), self.labels[rows], wanted)
 
     def start(self, points: Tensor | None, generator: torch.Generator | None) -> Tensor:
-        """Move the starting points to the boundary. If none are given, use noisy copies of the images.
+        """Move the starting points to the decision boundary. If `points` is None, start at noisy copies of the images.
 
         Returns:
             The indices of the images that have an adversarial point.
@@ -119,7 +120,10 @@ class _AtBoundary:
         return rows
 
     def move(self, rows: Tensor, normal: Tensor, length: Tensor) -> None:
-        """Step along the normal (m, C, H, W), halve the step until it is adversarial, and return to the boundary."""
+        """Move along the normal (m, C, H, W), and then back to the decision boundary.
+
+        The length of the move is halved until the new point is adversarial.
+        """
         places = torch.arange(len(rows), device=rows.device)
         for _ in range(_SHORTENINGS):
             there = self.point[rows[places]] + by_image(length[places]) * normal[places]
@@ -145,7 +149,7 @@ class _AtBoundary:
 
 
 def _estimate(walk: _AtBoundary, directions: "Subspace", rows: Tensor, near: Tensor, few: Tensor) -> Tensor:
-    """Estimate the unit normal of the boundary at the points of images `rows`, with `few` (m,) queries for each."""
+    """Estimate the unit normal of the decision boundary at the points of images `rows`, with `few` queries each."""
     noise = torch.zeros_like(walk.point[rows])
     weighted, total = noise.clone(), torch.zeros_like(near)
     most, size = int(few.max()), max(1, _POINTS // len(rows))
@@ -166,7 +170,7 @@ def _estimate(walk: _AtBoundary, directions: "Subspace", rows: Tensor, near: Ten
 
 
 class Subspace:
-    """Source of random unit directions in the subspace."""
+    """Draws random unit directions from the subspace."""
 
     def __init__(self, inputs: Tensor, basis: str, subspace: int | None, generator: torch.Generator | None):
         self.shape, self.basis, self.generator, self.like = inputs.shape[1:], basis, generator, inputs

@@ -1,4 +1,4 @@
-"""Model calls of davylamp's attacks, for points that are versions of images in the batch."""
+"""Calls of the model by davylamp's attacks, which query several versions of each image of a batch."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -11,7 +11,7 @@ Model: TypeAlias = Callable[[Tensor], Tensor]
 def query_logits(model: Model, points: Tensor, rows: Tensor) -> Tensor:
     """Return the logits, shape (m, K), of `points` (m, C, H, W), where point i is a version of image rows[i].
 
-    A model that counts queries per image (it has the attribute `query_rows`) also receives `rows`.
+    If the model counts queries per image, `rows` is passed to the model. Such a model has the attribute `query_rows`.
     """
     counted = getattr(model, "query_rows", None)
     return model(points) if counted is None else counted(points, rows)

@@ -1,4 +1,4 @@
-"""RayS: a decision-based search, block by block, for the sign direction in which the boundary is nearest."""
+"""RayS: a decision-based attack that searches for the direction of signs in which the decision boundary is nearest."""
 
 import math
 from dataclasses import dataclass, fields
@@ -20,13 +20,13 @@ def rays(
     max_queries: int = 10_000,
     tolerance: float = 1e-3,
 ) -> Tensor:
-    """RayS (Chen and Gu 2020): finds the direction in {-1, 1}^d along which the decision boundary is nearest.
+    """Run RayS (Chen and Gu 2020), which finds the direction in {-1, 1}^d in which the decision boundary is nearest.
 
-    The signs of one block of components after another are flipped. When all blocks have been tested, they are halved. A
-    flip is accepted if the point at the best distance so far fools the model (one query). A binary search then finds
-    the smaller distance. Every image has its own state in the search, and each call of the model covers all unfinished
-    images. The search for an image also ends when no flip of a single component helps, because all further queries
-    would repeat earlier ones.
+    The components are divided into blocks. In each step, the signs of one block are flipped. The flip is accepted if
+    the point in the new direction, at the smallest distance so far, fools the model. This costs one query. A binary
+    search then finds the new smallest distance. When all blocks have been tested, each block is halved. The search for
+    an image ends when blocks are single components and no flip was accepted, because further queries would repeat
+    earlier ones. Each call of the model includes all unfinished images.
 
     Args:
         model: maps images in [0, 1] to logits. Only the most likely class is used.
@@ -37,7 +37,7 @@ def rays(
         tolerance: tolerance of the binary search, an l2 distance.
 
     Returns:
-        The nearest adversarial image found for each image, shape (n, C, H, W), or the clean image if none was found.
+        The nearest adversarial image found for each image, shape (n, C, H, W). The clean image if none was found.
     """
     flat, best = inputs.flatten(1), inputs.flatten(1).clone()
     search = _RaysState.start(flat)
@@ -54,7 +54,7 @@ def rays(
 
 @dataclass
 class _RaysState:
-    """State of the search, with one entry in every field for each unfinished image."""
+    """State of the search. Every field has one entry for each unfinished image."""
 
     rows: Tensor  # which image of the batch
     direction: Tensor  # the best one so far, of length 1 and with components of one size, shape (m, d)
@@ -90,7 +90,7 @@ class _RaysState:
         return (self._size + blocks - 1) // blocks
 
     def lengths(self) -> Tensor:
-        """Return the distances at which the model is queried. They are infinite until an adversarial point is known."""
+        """Return the distances of the next queries. Infinite for images without an adversarial point so far."""
         return torch.where(self.searching, (self.low + self.high) / 2, self.radius)
 
     def learn(self, hit: Tensor, tolerance: float, max_queries: int) -> Tensor:
@@ -124,5 +124,5 @@ class _RaysState:
         self.attempt[images] = torch.where((place >= 0) & (place < width), -best, best)
 
     def is_done(self, max_queries: int) -> Tensor:
-        """Return which images have no queries left, or no component whose flip helps."""
+        """Return whether the search for each image has ended: no queries are left, or no flip can help."""
         return (self.queries >= max_queries) | (self.failures >= self._size)

@@ -1,4 +1,4 @@
-"""SI-FGSM: momentum steps on the gradients of downscaled copies of the image."""
+"""SI-FGSM: momentum steps along the mean gradient of copies of the image with scaled pixel values."""
 
 import torch
 from torch import Tensor
@@ -19,23 +19,23 @@ def si_fgsm(  # noqa: PLR0913 - the parameters of the attack, by keyword
     decay: float = 1.0,
     scales: int = 5,
 ) -> Tensor:
-    """SI-FGSM: the scale-invariant method of Lin et al. (2020) with momentum, without Nesterov's step.
+    """Run SI-FGSM, the scale-invariant method of Lin et al. (2020), with momentum but without Nesterov's step.
 
-    In each step the gradients of the cross-entropy at x, x / 2, x / 4, ... are averaged.
+    In each step, the gradients of the cross-entropy at x, x / 2, x / 4, ... are averaged.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        epsilon: radius of the linf ball, or one per image, shape (n, 1, 1, 1).
+        epsilon: radius in linf, or one radius per image, shape (n, 1, 1, 1).
         targets: target classes, shape (n,), for a targeted attack.
         steps: number of steps.
-        step_size: linf length of a step, or None for epsilon / steps, as in the paper.
+        step_size: linf length of a step. None for epsilon / steps, as in the paper.
         decay: weight of the accumulated gradient.
-        scales: number of downscaled copies. Each costs a forward and a backward pass per step.
+        scales: number of scaled copies. In each step, a copy costs a forward and a backward pass.
 
     Returns:
-        The last point of each image, shape (n, C, H, W), in the ball and in [0, 1].
+        The last point of each image, shape (n, C, H, W), within the radius and in [0, 1].
     """
     length = epsilon / steps if step_size is None else step_size
     goal, sign = (labels, 1) if targets is None else (targets, -1)

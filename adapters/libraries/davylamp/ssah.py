@@ -1,4 +1,4 @@
-"""SSAH: changes high frequencies so that an image's features become similar to those of a different image."""
+"""SSAH: changes the high frequencies of an image such that its features become similar to those of another image."""
 
 import torch
 from torch import Tensor
@@ -21,26 +21,25 @@ def ssah(
     low_frequency: float = 0.1,
     margin: float = 0.2,
 ) -> Tensor:
-    """SSAH (Luo et al. 2022): moves an image's features towards those of the least similar image, at high frequencies.
+    """Run SSAH (Luo et al. 2022): move an image's features towards those of the least similar image of the batch.
 
-    Let a be the cosine similarity of the features of the adversarial image and its clean image. Let b be the similarity
-    of the adversarial image and the clean image of the batch that is least similar to it. The loss is the positive part
-    of max(a - m, 0) a - max(1 + m - b, 0) b, in which the max factors are held fixed. `low_frequency` times the smooth
-    l1 distance of the low bands of the Haar wavelet is added: the averages of 2 x 2 pixels, each counted four times.
-    Adam optimises a variable that tanh maps to pixels.
+    Let a be the cosine similarity between the features of the adversarial image and of its clean image. Let b be the
+    similarity between the adversarial image and that clean image of the batch which is least similar to it. The first
+    term of the loss is the positive part of max(a - m, 0) a - max(1 + m - b, 0) b, where the factors max(...) are
+    treated as constants. The second term is `low_frequency` times the smooth l1 distance of the low bands of the Haar
+    wavelet (averages of 2 x 2 pixels, each counted four times). Adam optimises a variable that tanh maps to pixels.
 
-    The results for the images of a batch depend on each other. If an image is alone, the least similar image is the
-    image itself. The features are the input of the model's last linear layer or convolution, averaged over positions
-    (`Features`).
+    The result for an image depends on the other images of the batch. If the batch has only one image, its least similar
+    image is the image itself. The features are defined by `Features`.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
         inputs: clean images in [0, 1], shape (n, C, H, W), of at least 2 x 2 pixels.
-        labels: not used, because the attack moves away from the image's features, whatever its class.
+        labels: not used. The attack needs only the features of the images.
         steps: number of steps of Adam.
         learning_rate: learning rate of Adam.
-        low_frequency: weight of the low-frequency term, lambda in the paper; 0 for the paper's SSA.
-        margin: margin of the loss, m in the paper and above.
+        low_frequency: weight of the second term, lambda in the paper. With 0, the attack is the paper's SSA.
+        margin: m in the paper and above.
 
     Returns:
         The last iterate of each image, shape (n, C, H, W).

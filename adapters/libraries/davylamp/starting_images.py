@@ -1,4 +1,4 @@
-"""Starting images for decision-based attacks, used if the caller gives none."""
+"""Finds adversarial starting images for decision-based attacks if the user gives none."""
 
 from collections.abc import Callable
 
@@ -15,14 +15,14 @@ def noisy_starts(
     """Add Gaussian noise to images until they are adversarial.
 
     Args:
-        query: called with points (m, C, H, W) and the indices (m,) of their images. It returns whether the points are
-            adversarial, shape (m,), bool.
+        query: function that is called with points (m, C, H, W) and the indices (m,) of their images. It returns whether
+            the points are adversarial, shape (m,), bool.
         inputs: clean images, shape (n, C, H, W).
-        most: largest number of queries for each image, of which at most 100 are used.
-        generator: random generator of the noise, or None for torch's default one.
+        most: largest number of queries for each image. At most 100 queries are used.
+        generator: random generator for the noise. None for torch's default generator.
 
     Returns:
-        The points, shape (n, C, H, W), and the indices of the images for which none was found, shape (m,).
+        The noisy images, shape (n, C, H, W), and the indices of images for which no adversarial image was found.
     """
     points, missing = inputs.clone(), torch.arange(len(inputs), device=inputs.device)
     for _ in range(min(_DRAWS, most)):

@@ -1,4 +1,4 @@
-"""SurFree: a decision-based search along circles through the boundary point, in random low-frequency planes."""
+"""SurFree: a decision-based attack that searches along circles in random low-frequency planes."""
 
 import math
 from collections.abc import Callable
@@ -33,17 +33,17 @@ def surfree(  # noqa: PLR0913 - the parameters of the attack, by keyword
     quantise: bool = False,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """SurFree (Maho et al. 2021): a decision-based attack in l2 that estimates no gradient.
+    """Run SurFree (Maho et al. 2021), a decision-based attack in l2 that does not estimate gradients.
 
-    Let d be the distance of the best point so far, u its direction from the image x, and v a random direction
-    orthogonal to u. The points x + d cos(t) (cos(t) u + sin(t) v) lie on a circle through x and the best point, and all
-    are nearer to x. Angles t of both signs are tested, the largest first. If a point is adversarial, a binary search
-    increases its angle, and the point becomes the best point. The largest angle grows by 2 % after a plane with an
-    adversarial point, and shrinks after a plane without an adversarial point.
+    Let d be the distance from the image x to the best point so far, u the direction of this point, and v a random
+    direction orthogonal to u. The points x + d cos(t) (cos(t) u + sin(t) v) lie on a circle through x and the best
+    point, and are nearer to x than the best point. Points with angles t of both signs are queried, the largest angle
+    first. If a point is adversarial, a binary search increases its angle, and the result becomes the best point. The
+    largest angle grows by 2 % if a point of the circle was adversarial, and shrinks otherwise.
 
     The direction v contains the low frequencies of the image (the lower half of its cosine transform, with random
-    signs) and is orthogonal to the last 100 directions. The last queries are used for a binary search towards the
-    image. Every image has its own state, and each call of the model covers all images that have queries left.
+    signs), and is orthogonal to the last 100 directions. The last queries are used for a binary search towards the
+    image. Each call of the model includes all images that have queries left.
 
     Args:
         model: maps images in [0, 1] to logits. Only the most likely class is used.
@@ -51,15 +51,15 @@ def surfree(  # noqa: PLR0913 - the parameters of the attack, by keyword
         labels: true classes, shape (n,).
         targets: target classes, shape (n,), for a targeted attack.
         starting_points: adversarial images, shape (n, C, H, W). If None, Gaussian noise with standard deviation 0.5 is
-            added to the image up to 100 times.
+            added to each image, up to 100 times.
         max_queries: largest number of queries for each image.
-        angle: largest angle of the first plane, in degrees.
-        trials: number of angles tried for each sign.
-        quantise: whether to query 8-bit images only.
-        generator: random generator of the directions, or None for torch's default one.
+        angle: largest angle on the first circle, in degrees.
+        trials: number of angles of each sign that are tried on a circle.
+        quantise: whether to query only images that are rounded to 8 bits.
+        generator: random generator for the directions. None for torch's default generator.
 
     Returns:
-        The nearest adversarial image found for each image, shape (n, C, H, W), or the clean image if none was found.
+        The nearest adversarial image found for each image, shape (n, C, H, W). The clean image if none was found.
     """
     walk = _Walk(inputs, math.radians(angle), trials, max_queries, generator)
 
@@ -77,7 +77,7 @@ def surfree(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
 @dataclass
 class _Plan:
-    """State of the search in the current plane of each image: the bounds of a binary search, and its progress."""
+    """State of the search on the current circle of each image, such as the bounds of a binary search."""
 
     low: Tensor
     high: Tensor
@@ -85,7 +85,7 @@ class _Plan:
 
 
 class _Walk:
-    """Boundary point of every image, and the image's next query."""
+    """State of the attack: the boundary point and the next query of each image."""
 
     def __init__(self, inputs: Tensor, angle: float, trials: int, most: int, generator: torch.Generator | None):
         count = len(inputs)
@@ -109,9 +109,9 @@ class _Walk:
         self.best[rows[better]], self.nearest[rows[better]] = asked[better], distance[better]
 
     def start(self, query: Callable[[Tensor, Tensor], Tensor], points: Tensor | None) -> None:
-        """Start at the given points, or at noisy copies of the images.
+        """Start at the given points. If `points` is None, start at noisy copies of the images.
 
-        An image without an adversarial point is finished.
+        Images for which no adversarial point is found are not attacked further.
         """
         if points is not None:
             self.point = points.clone()
@@ -154,7 +154,7 @@ class _Walk:
         self._move(rows, failed)
 
     def _move(self, rows: Tensor, failed: Tensor) -> None:
-        """Complete finished binary searches: move to the adversarial bound and start the next search."""
+        """For each finished binary search, move the image to the adversarial bound, and start the next search."""
         plan, phase, left = self.plan, self.phase[rows], (self.most - self.queries)[rows]
         ended = (plan.count[rows] >= _HALVINGS) | (left <= 0)
         fine = (plan.high[rows].cos() - plan.low[rows].cos()).abs() <= _FINE
@@ -176,7 +176,7 @@ class _Walk:
 
 
 class _Directions:
-    """Source of random directions with the low frequencies of each image, orthogonal to its most recent directions."""
+    """Draws random directions with the low frequencies of each image, orthogonal to the image's last directions."""
 
     def __init__(self, inputs: Tensor, generator: torch.Generator | None):
         self.generator = generator
@@ -194,7 +194,7 @@ class _Directions:
         self.drawn = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
 
     def draw(self, rows: Tensor, change: Tensor) -> Tensor:
-        """Draw a unit direction for each of these images, orthogonal to `change` and to the most recent directions."""
+        """Draw a unit direction for each image in `rows`, orthogonal to `change` and to the image's last directions."""
         shape, device = self.amplitudes[rows].shape, self.amplitudes.device
         signs = torch.randint(-1, 2, shape, generator=self.generator, device=device)
         coefficients = self.amplitudes[rows] * signs

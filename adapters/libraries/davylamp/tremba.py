@@ -1,4 +1,4 @@
-"""TREMBA: a score-based search in the embedding of an encoder-decoder that was trained to fool a source model."""
+"""TREMBA: a score-based attack. It searches in the embedding of an autoencoder that was trained to fool a model."""
 
 from collections.abc import Callable, Mapping
 
@@ -35,30 +35,31 @@ def tremba(  # noqa: PLR0913 - the parameters of the attack, by keyword
     epochs: int = 200,  # noqa: ARG001 - of the training alone
     learned: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
-    """TREMBA (Huang and Zhang 2020) in linf: natural evolution strategies in the embedding of a trained decoder.
+    """Run TREMBA (Huang and Zhang 2020) in linf: natural evolution strategies in the embedding of a trained decoder.
 
-    The search starts at the encoder's output for the image. A point of the embedding gives a perturbation: epsilon
-    times the decoder's output. In each step, the point is queried, then `samples` points around it, in antithetic
-    pairs. The point moves along the mean of their noise, weighted by the hinge loss on their margins. The learning rate
-    is halved if the loss has not fallen over 20 steps. The search for an image ends when its point fools the model.
+    A point of the embedding stands for a perturbation: epsilon times the decoder's output. The search for an image
+    starts at the encoder's output for this image. In each step, the point is queried, and then `samples` points around
+    it, which are drawn in antithetic pairs. The point moves along the mean of their noise, weighted by the hinge loss
+    on the logit margin. If the loss has not fallen over 20 steps, the learning rate is halved. The search ends when the
+    point fools the model.
 
     Args:
         model: maps images in [0, 1] to logits. No gradient is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        epsilon: radius of the linf ball.
-        steps: largest number of steps. Each costs samples + 1 forward passes, except the last, which costs one.
-        samples: number of points queried around each image's point. An odd number is rounded up, because the points
-            come in pairs.
+        epsilon: radius in linf.
+        steps: largest number of steps. A step costs samples + 1 forward passes, and the last step costs one.
+        samples: number of points that are queried around the current point. An odd number is rounded up, because points
+            are drawn in pairs.
         learning_rate: learning rate of the search in the embedding.
-        epochs: number of epochs of the training (`fit_tremba`).
-        learned: weights of encoder and decoder, or None for untrained ones.
+        epochs: not used here: number of epochs of the training in `fit_tremba`.
+        learned: weights of encoder and decoder. None for untrained networks.
 
     Returns:
         The image of the last point, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the weights are for networks of other shapes, for example for images of another size.
+        ValueError: if the weights are for networks of different shapes, for example for a different image size.
     """
     pairs = -(-samples // 2)
     encoder, decoder = (network.to(inputs).eval() for network in make_networks(inputs))
@@ -102,16 +103,16 @@ def fit_tremba(
     *,
     epochs: int = 200,
 ) -> Mapping[str, Tensor]:
-    """Train an encoder and a decoder whose perturbations fool a white-box source model.
+    """Train an encoder and a decoder whose perturbations fool a source model, of which gradients are used.
 
-    The loss is the hinge loss on the margin, without the paper's bound of 200. The learning rate is reduced by a
-    quarter ten times during the training. Each epoch costs a forward and a backward pass per image.
+    The loss is the hinge loss on the logit margin, without the paper's bound of 200. The learning rate is reduced by a
+    quarter ten times during the training. An epoch costs a forward and a backward pass per image.
 
     Args:
         model: the source model, which maps images in [0, 1] to logits, differentiably.
         inputs: training images, shape (n, C, H, W).
         labels: true classes, shape (n,).
-        threat_model: a threat model in linf with a radius.
+        threat_model: a threat model with norm linf and a radius.
         epochs: number of epochs.
 
     Returns:
@@ -138,10 +139,12 @@ def fit_tremba(
 
 
 def apply_tremba(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: ThreatModel) -> Tensor:
-    """Return the images at which the search starts, decoded from the encoder's output. The model is not queried.
+    """Return the images at which the search starts: with perturbations decoded from the encoder's output.
+
+    The model is not queried.
 
     Raises:
-        ValueError: if the weights belong to different networks.
+        ValueError: if the weights do not fit the networks for these images.
     """
     assert threat_model.epsilon is not None
     encoder, decoder = (network.to(inputs).eval() for network in make_networks(inputs))
@@ -153,9 +156,9 @@ def apply_tremba(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: Th
 def make_networks(inputs: Tensor) -> tuple[nn.Module, nn.Module]:
     """Build an untrained encoder and decoder for images of this shape, with the widths of the paper.
 
-    For images of at least 64 pixels a side, the networks are those of the paper for ImageNet: the embedding has 3
-    channels and 1/16 of the image's side. For smaller images, they are those for CIFAR-10: 8 channels and 1/4 of the
-    side.
+    For images of at least 64 pixels a side, the networks are those of the paper for ImageNet, with an embedding of 3
+    channels and 1/16 of the image's side. For smaller images, the networks are those of the paper for CIFAR-10, with an
+    embedding of 8 channels and 1/4 of the image's side.
     """
     channels = inputs.shape[1]
     if min(inputs.shape[-2:]) >= _LARGE:
@@ -170,7 +173,7 @@ def make_networks(inputs: Tensor) -> tuple[nn.Module, nn.Module]:
 
 
 def _block(before: int, between: int, after: int, stride: int = 1) -> list[nn.Module]:
-    """Return two convolutions, each with a ReLU and a normalisation. The second may enlarge its input."""
+    """Return two convolutions, each with a ReLU and a normalisation. The second one enlarges its input if strided."""
     second: nn.Module = nn.Conv2d(between, after, 3, padding=1)
     if stride > 1:
         second = nn.ConvTranspose2d(between, after, 3, stride, padding=1, output_padding=1)
@@ -179,13 +182,13 @@ def _block(before: int, between: int, after: int, stride: int = 1) -> list[nn.Mo
 
 
 def _portions(pairs: int, images: int) -> list[int]:
-    """Split the pairs of a step so that a model call has about `_POINTS` images at most."""
+    """Split the pairs of a step into parts such that a call of the model has at most about `_POINTS` images."""
     most = max(1, _POINTS // (2 * images))
     return [min(most, pairs - first) for first in range(0, pairs, most)]
 
 
 class _Rates:
-    """Learning rate of each image, which is reduced if the image's last 20 losses have not fallen."""
+    """Learning rate of each image. It is reduced if the last 20 losses of the image have not fallen."""
 
     def __init__(self, images: int, rate: float, like: Tensor):
         self.rates = torch.full((images,), rate, device=like.device, dtype=like.dtype)
@@ -196,9 +199,9 @@ class _Rates:
         return self.rates[rows]
 
     def note(self, rows: Tensor, losses: Tensor) -> None:
-        """Add a loss for each of the images `rows`.
+        """Add a loss for each image in `rows`.
 
-        If the last 20 losses have not fallen, the learning rate is reduced, and the history is reset.
+        If the last 20 losses of an image have not fallen, its learning rate is reduced, and its losses are cleared.
         """
         self.losses[rows] = torch.cat([self.losses[rows, 1:], losses[:, None]], 1)
         self.seen[rows] += 1

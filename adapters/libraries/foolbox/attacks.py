@@ -41,7 +41,7 @@ _SEEDED: dict[str, Any] = {"targeted": "yes", "random": ("torch",)}
 
 
 def _row(attack: str, classes: Mapping[str, str], params: Mapping[str, str], **more: Any) -> Implementation:
-    """Build an implementation from classes of `foolbox.attacks` or, with a leading dot, of the module `patches`."""
+    """Build an implementation from classes of `foolbox.attacks`. With a leading dot, a class is in `patches`."""
     paths = {
         norm: f".patches:{name[1:]}" if name.startswith(".") else f"foolbox.attacks:{name}"
         for norm, name in classes.items()
@@ -50,7 +50,10 @@ def _row(attack: str, classes: Mapping[str, str], params: Mapping[str, str], **m
 
 
 def _in_every_norm(name: str) -> dict[str, str]:
-    """List a class under every norm, for a line search: on a line, the nearest example is the same in every norm."""
+    """Return the same class for every norm, for an attack that searches along a line.
+
+    The nearest adversarial image on a line is the same in every norm.
+    """
     return dict.fromkeys(("l2", "linf", "l1"), name)
 
 

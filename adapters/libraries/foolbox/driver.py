@@ -30,12 +30,12 @@ def run(
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        threat_model: its epsilon is passed to fixed-budget attacks. Minimum-norm attacks do not use it.
+        threat_model: the radius is passed to fixed-budget attacks, and ignored for minimum-norm attacks.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: arguments under Foolbox's names. Those that the constructor does not accept are passed to the call.
+        **kwargs: arguments by Foolbox's names. Arguments that the constructor does not accept are passed to the call.
 
     Returns:
-        The images that Foolbox returns, shape (n, C, H, W). Foolbox clips those of fixed-budget attacks to the ball.
+        The images that Foolbox returns, shape (n, C, H, W). The images of fixed-budget attacks are within the radius.
     """
     from foolbox.attacks.base import FixedEpsilonAttack, MinimizationAttack
     from foolbox.criteria import Misclassification, TargetedMisclassification
@@ -71,7 +71,10 @@ def _set_up(instance: Any, words: dict[str, Any]) -> Any:
 
 
 def _by_norm(attack_class: Any, threat_model: ThreatModel, inputs: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Add the arguments that the norm determines or the class requires to those of the constructor and the call."""
+    """Split the arguments into those of the constructor and those of the call, and add missing ones.
+
+    Arguments are added that follow from the norm, or that the class requires.
+    """
     taken = inspect.signature(attack_class.__init__).parameters
     words = dict(kwargs)
     if "constraint" in taken:
@@ -86,7 +89,7 @@ def _by_norm(attack_class: Any, threat_model: ThreatModel, inputs: Tensor, kwarg
 
 
 def _moves_components(attack_class: Any) -> bool:
-    """Whether Foolbox applies the step size to each component although the norm is l2 or l1 (attacks with Adam)."""
+    """Whether Foolbox applies the step size to each component, even in l2 and l1, as in its attacks with Adam."""
     from foolbox import attacks
 
     from .patches import L1AdamIterative, L2AdamIterative

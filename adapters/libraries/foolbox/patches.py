@@ -1,4 +1,4 @@
-"""Foolbox classes in which one issue is fixed (the `@fixed` variants), and one that returns instead of failing."""
+"""Foolbox classes in which known issues are fixed (the `@fixed` variants), or which no longer crash."""
 
 # pyright: reportPrivateImportUsage=false
 
@@ -13,7 +13,7 @@ _BEYOND = 1.001  # times the radius
 
 
 class L2AdamIterative(attacks.L2AdamBasicIterativeAttack):
-    """L2 Adam iteration that uses the Adam optimiser, which the base class creates but ignores."""
+    """L2 Adam iteration that uses Adam. The base class creates the optimiser, but does not use it."""
 
     def get_optimizer(self, x: ep.Tensor, stepsize: float) -> AdamOptimizer:
         """Return Adam with the parameters given to the constructor."""
@@ -21,7 +21,7 @@ class L2AdamIterative(attacks.L2AdamBasicIterativeAttack):
 
 
 class L1AdamIterative(attacks.L1AdamBasicIterativeAttack):
-    """L1 Adam iteration that uses the Adam optimiser, which the base class creates but ignores."""
+    """L1 Adam iteration that uses Adam. The base class creates the optimiser, but does not use it."""
 
     def get_optimizer(self, x: ep.Tensor, stepsize: float) -> AdamOptimizer:
         """Return Adam with the parameters given to the constructor."""
@@ -29,23 +29,26 @@ class L1AdamIterative(attacks.L1AdamBasicIterativeAttack):
 
 
 class LinfMomentumIterative(attacks.LinfMomentumIterativeFastGradientMethod):
-    """Momentum iteration that accumulates the gradient divided by its l1 norm, as in the paper.
+    """Momentum iteration that accumulates gradients divided by their l1 norm, as in the paper of MI-FGSM.
 
-    The base class accumulates signs, whereas the sign should only be taken for the step.
+    The base class accumulates the signs of gradients.
     """
 
     def normalize(self, gradients: ep.Tensor, **_: Any) -> ep.Tensor:
-        """Return the gradient to accumulate."""
+        """Return the gradients in the form in which they are accumulated."""
         return normalize_lp_norms(gradients, p=1)
 
 
 class SparseL1Descent(attacks.SparseL1DescentAttack):
-    """SLIDE that skips the pixels that its step would push out of [0, 1], depending on the step's direction."""
+    """SLIDE that does not change pixels at 0 or 1 if its step would move them out of [0, 1].
+
+    The base class does this correctly only for untargeted attacks.
+    """
 
     _sign = 1.0
 
     def run(self, model: Any, inputs: Any, criterion: Any, **kwargs: Any) -> Any:
-        """Run the attack. A targeted attack descends the gradient."""
+        """Run the attack, and store whether it is targeted, for `normalize`."""
         self._sign = -1.0 if hasattr(criterion, "target_classes") else 1.0
         return super().run(model, inputs, criterion, **kwargs)
 
@@ -55,39 +58,36 @@ class SparseL1Descent(attacks.SparseL1DescentAttack):
 
 
 class L2FMN(attacks.L2FMNAttack):
-    """FMN in l2 that projects onto a ball with a radius larger by 0.1 %, see `L1FMN`."""
+    """FMN in l2 that projects onto a ball whose radius is larger by 0.1 %, see `L1FMN`."""
 
     def project(self, x: ep.Tensor, x0: ep.Tensor, epsilon: ep.Tensor) -> ep.Tensor:
-        """Return the point of the ball nearest to `x`."""
+        """Return the point of the larger ball that is nearest to `x`."""
         delta = x - x0
         norms = ep.maximum(flatten(delta).norms.l2(axis=-1), 1e-12)
         return x0 + delta * atleast_kd(ep.minimum(1, _BEYOND * epsilon / norms), x.ndim)
 
 
 class L1FMN(attacks.L1FMNAttack):
-    """FMN in l1 that projects onto a ball with a radius larger by 0.1 %.
+    """FMN in l1 that projects onto a ball whose radius is larger by 0.1 %.
 
-    With the exact ball, rounding may stop FMN just before the boundary.
+    With the exact radius, rounding can make FMN end just before the decision boundary.
     """
 
     def project(self, x: ep.Tensor, x0: ep.Tensor, epsilon: ep.Tensor) -> ep.Tensor:
-        """Return the point of the larger ball nearest to `x`."""
+        """Return the point of the larger ball that is nearest to `x`."""
         return super().project(x, x0, _BEYOND * epsilon)
 
 
 class L0FMNInRange(attacks.L0FMNAttack):
-    """FMN in l0 whose radius stays below the number of components.
-
-    The base class indexes one component more than its radius, and fails if there is none.
-    """
+    """FMN in l0 whose radius stays below the number of components, because the base class crashes otherwise."""
 
     def project(self, x: ep.Tensor, x0: ep.Tensor, epsilon: ep.Tensor) -> ep.Tensor:
-        """Project as the base class does, which changes one component more than the radius."""
+        """Project as the base class does, but with a radius below the number of components."""
         return super().project(x, x0, ep.minimum(epsilon, flatten(x).shape[1] - 1))
 
 
 class L0FMN(attacks.L0FMNAttack):
-    """FMN in l0 that changes as many components as its radius. The base class changes one more."""
+    """FMN in l0 that changes as many components as the radius allows. The base class changes one more."""
 
     def project(self, x: ep.Tensor, x0: ep.Tensor, epsilon: ep.Tensor) -> ep.Tensor:
         """Keep only as many of the largest changes as the radius allows."""
@@ -102,7 +102,7 @@ def _clean_where_black(adv_inputs: Any, inputs: Any) -> Any:
 
 
 class CarliniWagner(attacks.L2CarliniWagnerAttack):
-    """C&W that returns the clean image on failure, instead of a black one."""
+    """C&W that returns the clean image if it fails. The base class returns a black image."""
 
     def run(self, model: Any, inputs: Any, criterion: Any, **kwargs: Any) -> Any:
         """Run the attack."""
@@ -110,7 +110,7 @@ class CarliniWagner(attacks.L2CarliniWagnerAttack):
 
 
 class ElasticNet(attacks.EADAttack):
-    """EAD that returns the clean image on failure, instead of a black one."""
+    """EAD that returns the clean image if it fails. The base class returns a black image."""
 
     def run(self, model: Any, inputs: Any, criterion: Any, **kwargs: Any) -> Any:
         """Run the attack."""
@@ -118,7 +118,7 @@ class ElasticNet(attacks.EADAttack):
 
 
 class Pointwise(attacks.PointwiseAttack):
-    """Pointwise attack that returns the clean image if its start fails, where the base class raises AssertionError."""
+    """Pointwise attack that returns the clean image if no adversarial start is found. The base class crashes."""
 
     def run(self, model: Any, inputs: Any, criterion: Any, **kwargs: Any) -> Any:
         """Run the attack on one image."""

@@ -1,8 +1,8 @@
 """Implementations from pyautoattack: classes, canonical parameters and known issues.
 
-APGD, FAB and Square are the authors' code (fra31/auto-attack, last changed in 2023), unchanged except for imports, so
-they serve as the reference for other libraries' versions. AutoAttack is listed in its standard version only, because
-its other versions are different lists of the same attacks.
+APGD, FAB and Square are the authors' code (fra31/auto-attack, last changed in 2023), unchanged except for imports.
+They are the reference for other libraries' versions. Only AutoAttack's standard version is listed, because its other
+versions are different lists of the same attacks.
 """
 
 from collections.abc import Mapping

@@ -26,15 +26,14 @@ def run(
     """Run AutoAttack or one of its attacks.
 
     Args:
-        attack_class: class of pyautoattack, which is constructed with a model and has a method `perturb`.
+        attack_class: class of pyautoattack with a method `perturb`.
         model: maps images to logits and has the attribute `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        threat_model: norm and epsilon. Without an epsilon, the radius is the largest possible distance of two images in
-            [0, 1].
+        threat_model: norm and radius. Without a radius, the largest possible distance between two images in [0, 1] is
+            used.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: arguments under pyautoattack's names. `candidates` is the number of target classes plus one for the
-            label.
+        **kwargs: arguments by pyautoattack's names. `candidates` is the number of target classes plus one.
 
     Returns:
         The images that pyautoattack returns, shape (n, C, H, W).
@@ -59,7 +58,7 @@ def run(
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a class cannot run in this setting, see `Library.refuses`. "" if it can run."""
+    """Return the reason why a class cannot run in a setting, see `Library.refuses`. "" if it can run."""
     norm, steps = setting.threat_model.norm, setting.parameters.get("steps", _FEWEST_STEPS)
     if row.attack == "square" and norm != "linf" and setting.shape[1] < 5:
         return f"needs images of at least 5 rows in {norm}, got {setting.shape[1]}"

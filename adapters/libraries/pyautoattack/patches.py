@@ -20,10 +20,10 @@ _OF_STEPS = ("n_iter", "n_iter_orig", "n_iter_2", "n_iter_min", "size_decr")  # 
 
 
 class NearestClassFAB(FABAttack_PT):
-    """FAB-T that tries every class for every image, and returns the nearest example (known issue first-class-taken)."""
+    """FAB-T that tries all target classes for every image, and returns the nearest result (fixes first-class-taken)."""
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the nearest example of each image at any distance, or the image itself if there is no example."""
+        """Return the nearest adversarial image for each image, at any distance. The image itself if there is none."""
         nearest, least = x.clone(), torch.full((len(x),), torch.inf, device=x.device)
         for place in range(2, self.n_target_classes + 2):
             self.target_class = place
@@ -36,10 +36,10 @@ class NearestClassFAB(FABAttack_PT):
 
 
 class APGDOnMargin(APGDAttack):
-    """APGD on the plain logit margin, which unlike the DLR loss is also defined for two classes."""
+    """APGD with the logit margin as its loss. In contrast to the DLR loss, the margin is defined for two classes."""
 
     def dlr_loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the margin of the largest other logit over that of the label, shape (n,)."""
+        """Return the largest logit of the other classes minus the logit of the label, shape (n,)."""
         of_label = x.gather(1, y[:, None])[:, 0]
         return x.scatter(1, y[:, None], -torch.inf).amax(1) - of_label
 
@@ -67,16 +67,16 @@ class Standard(AutoAttack):
             inner.n_target_classes = min(inner.n_target_classes, n_target_classes)
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
-        """Evaluate one batch, without logging."""
+        """Run the attacks on one batch, without log output, and return the images."""
         with _undisturbed(self.logger):
             return self.run_standard_evaluation(x, y, batch_size=len(x))[0]
 
 
 class OnMargin(Standard):
-    """APGD on the cross-entropy, APGD on the plain margin, FAB-T and Square, for any number of classes."""
+    """AutoAttack for any number of classes: APGD-CE, APGD on the logit margin, FAB-T and Square."""
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
-        """Evaluate one batch, with the logit margin in place of the logit-difference ratio."""
+        """Run the attacks on one batch, with the logit margin in place of the DLR loss, and return the images."""
         self.apgd.__class__ = APGDOnMargin
         self.attacks_to_run = ["apgd-ce", "apgd-dlr", "fab", "square"]
         return super().perturb(x, y)
@@ -84,7 +84,7 @@ class OnMargin(Standard):
 
 @contextmanager
 def _undisturbed(logger: logging.Logger) -> Iterator[None]:
-    """Restore the trace function that AutoAttack's check for adaptive defences removes, and silence a logger."""
+    """Context manager that disables a logger, and restores Python's trace function, which AutoAttack removes."""
     trace, disabled = sys.gettrace(), logger.disabled
     logger.disabled = True
     try:

@@ -1,7 +1,7 @@
 """Implementations from SecML-Torch: classes, canonical parameters and known issues.
 
-Only its own attacks are listed. Its other attacks are wrappers of Foolbox and adversarial-library, which davylamp
-runs directly.
+Only attacks that SecML-Torch implements itself are listed. Its other attacks call Foolbox and adversarial-library,
+which davylamp runs directly.
 """
 
 from collections.abc import Mapping

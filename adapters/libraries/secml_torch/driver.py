@@ -34,9 +34,9 @@ def run(
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        threat_model: its norm and epsilon are passed if the class accepts them.
+        threat_model: the norm and the radius are passed if the class accepts them.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: arguments under SecML-Torch's names.
+        **kwargs: arguments by SecML-Torch's names.
 
     Returns:
         The images that SecML-Torch returns, on the CPU, shape (n, C, H, W).

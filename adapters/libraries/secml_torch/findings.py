@@ -1,4 +1,4 @@
-"""Known issues of SecML-Torch 1.5, each found in the source and reproduced. The implementations run as shipped."""
+"""Known issues of SecML-Torch 1.5. A test shows each issue. davylamp runs the code unchanged."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "adds the image to the noise of its random start, so in linf nearly every component starts at +epsilon"
     ),
     "no-first-radius": KnownIssue(
-        "its first estimate of the radius is infinite, so nothing bounds the perturbation until an image is fooled",
+        "its first estimate of the radius is infinite, so the perturbation is not bounded until an image is fooled",
         ("linf", "l2", "l1"),
     ),
     "gamma-overwritten": KnownIssue("overwrites the given gamma with 0.05, so gamma is not a parameter here"),

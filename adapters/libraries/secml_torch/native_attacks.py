@@ -1,4 +1,4 @@
-"""The attacks that SecML-Torch implements itself, imported without the libraries that it wraps.
+"""The attacks that SecML-Torch implements itself. They are imported without the libraries that it wraps.
 
 This module is imported only when an attack runs, so that listing the catalogue loads no library.
 """
@@ -15,7 +15,7 @@ _WRAPPED = ("adv_lib", "foolbox")
 
 @contextmanager
 def _without_wrappers() -> Iterator[None]:
-    """Hide the libraries that SecML-Torch wraps, because it would import the installed ones and replace visdom."""
+    """Context manager for importing SecML-Torch. It hides the wrapped libraries, so that they are not imported."""
     find = importlib.util.find_spec
 
     def find_others(name: str, package: str | None = None) -> ModuleSpec | None:
@@ -38,7 +38,7 @@ __all__ = ["DDNNative", "DeviceBridgingClassifier", "FMNNative", "PGDNative"]
 
 
 class DeviceBridgingClassifier(BasePyTorchClassifier):
-    """A model that computes on its own device and returns its outputs on the device of the images."""
+    """A model that moves images to its own device, and its outputs back to the device of the images."""
 
     def _decision_function(self, x: Tensor) -> Tensor:
         return self._model(x.to(self._get_device())).to(x.device)

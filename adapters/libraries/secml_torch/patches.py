@@ -17,7 +17,7 @@ _ORDERS = {"l2": 2, "l1": 1}
 
 
 class PerImagePGD(PGDNative):
-    """PGD that moves, in l1, the steepest component of each image. The library moves only one of the whole batch."""
+    """PGD that changes the steepest component of each image in l1. The library changes one of the whole batch."""
 
     @wraps(PGDNative.__init__)
     def __init__(self, **words: Any):
@@ -27,7 +27,7 @@ class PerImagePGD(PGDNative):
 
 
 class PGD(PerImagePGD):
-    """PGD that also evaluates its last iterate, and starts uniformly in the ball around the image."""
+    """PGD that also evaluates its last iterate, and whose random start is uniform in the ball around the image."""
 
     @wraps(PGDNative.__init__)
     def __init__(self, **words: Any):
@@ -37,7 +37,7 @@ class PGD(PerImagePGD):
 
 
 class _Noise(Initializer):
-    """Uniform noise in the ball of a norm (Barthe et al. 2005). The library adds the image to it."""
+    """Random start: uniform noise in the ball of a norm (Barthe et al. 2005), to which the library adds the image."""
 
     def __init__(self, norm: str, epsilon: float):
         self.norm, self.epsilon = norm, epsilon

@@ -1,4 +1,4 @@
-"""Library definition of torchattack, which is not torchattacks."""
+"""Library definition of torchattack. The library torchattacks is a different one."""
 
 from ..library import Library
 from .attacks import ROWS

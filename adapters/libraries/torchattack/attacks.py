@@ -1,8 +1,8 @@
 """Implementations from torchattack: classes, canonical parameters and known issues.
 
-CDA, LTP, BIA and GAMA are not listed because they download a generator's weights, nor is SSP, which downloads a VGG-16.
-The attacks on vision transformers are limited to timm's ViT, on which they are tested, although torchattack's code
-also handles DeiT, PiT, CaiT and Visformer.
+CDA, LTP, BIA, GAMA and SSP are not listed, because they download the weights of a network. The attacks on vision
+transformers are limited to timm's ViT, on which they are tested. The library's code also supports DeiT, PiT, CaiT and
+Visformer.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,16 @@ _DIVERSE = {**_MOMENTUM, "diversity_probability": "diversity_prob", "resize_rate
 def _row(
     attack: str, classes: Mapping[str, str], params: Mapping[str, str] | None = None, **more: Any
 ) -> Implementation:
-    """Build an implementation from classes of the library or, with a leading dot, of the module `patches`."""
+    """Build an implementation from classes of the library. A name with a leading dot is in the module `patches`."""
     paths = {norm: _path(name) for norm, name in classes.items()}
     return Implementation(attack, "torchattack", paths, params or {}, **more)
 
 
 def _path(name: str) -> str:
-    """Return the path of a class in the library, in `patches` (leading dot), or in a module named before a colon."""
+    """Return the path "module:class" of a class.
+
+    A name without a module is in the library. With a leading dot, it is in the module `patches`.
+    """
     if ":" in name:
         return name
     return f".patches:{name[1:]}" if name.startswith(".") else f"torchattack:{name}"
@@ -40,7 +43,7 @@ def _path(name: str) -> str:
 def _both(
     attack: str, name: str, params: Mapping[str, str], *mended: str, left: tuple[str, ...] = (), **more: Any
 ) -> tuple[Implementation, ...]:
-    """Build an implementation as shipped, and a variant in which `patches` fixes all known issues except `left`."""
+    """Build an implementation of the library's attack, and a variant in which all known issues but `left` are fixed."""
     return (
         _row(attack, {"linf": name}, params, findings=(*mended, *left), **more),
         _row(attack, {"linf": f".{name}"}, params, variant="fixed", findings=left, **more),
@@ -175,7 +178,7 @@ _ENSEMBLE = {**_LAYER, "samples": "num_ens"}
 
 
 def _feature_row(attack: str, name: str, params: Mapping[str, str], *repairs: str, **more: Any) -> Implementation:
-    """Build an implementation of an attack on a layer's outputs. `features.tapped` selects the layer."""
+    """Build an implementation of an attack on the outputs of a layer, which is selected by `features.tapped`."""
     return _row(attack, {"linf": name}, params, alone=True, reads_layers=True, repairs=(_ALONE, *repairs), **more)
 
 
@@ -213,7 +216,7 @@ _STEPWISE = "timm's attention is not fused during the attack, because fused atte
 
 
 def _structure_row(attack: str, name: str, *repairs: str, **more: Any) -> Implementation:
-    """Build an implementation of an attack on parts of one kind of network. `structures` defines the kinds."""
+    """Build an implementation of an attack on parts of one kind of network, see the module `structures`."""
     words = {"alone": True, "reads_layers": True, "repairs": (_TOGETHER, _RESTORED, *repairs), "findings": (_NAN,)}
     return _row(attack, {"linf": name}, _MOMENTUM, **_TARGETED, **words, **more)
 

@@ -32,9 +32,9 @@ def run(
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        threat_model: its radius is passed to the classes that accept one.
+        threat_model: the radius is passed if the class accepts a radius.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: arguments under torchattack's names.
+        **kwargs: arguments by torchattack's names.
 
     Returns:
         The images that torchattack returns, shape (n, C, H, W).
@@ -66,7 +66,7 @@ def run(
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a class cannot run in this setting, see `Library.refuses`. "" if it can run."""
+    """Return the reason why a class cannot run in a setting, see `Library.refuses`. "" if it can run."""
     channels, *sides = setting.shape
     shape = f"{sides[0]} x {sides[1]}"
     blocks = 2 * setting.parameters.get("blocks", 3)
@@ -90,7 +90,7 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
 
 
 def _refuses_model(row: Implementation, setting: RunSetting) -> str:
-    """Return why a class that reads layers does not support a model. "" if it does."""
+    """Return the reason why a class that reads layers cannot attack a model. "" if it can."""
     kind, layer = row.classes["linf"].rpartition(":")[2], setting.parameters.get("layer")
     if kind in _STRUCTURES:
         from .structures import why_not_on

@@ -1,4 +1,4 @@
-"""torchattack's attacks on a layer's outputs, changed so that they work on any layer and their queries are counted.
+"""torchattack's attacks on the outputs of a layer. They are changed to support any layer, and to count queries.
 
 This module is imported only when such an attack runs, so that listing the catalogue loads no library.
 """
@@ -16,11 +16,13 @@ _LIBRARY: Any = torchattack
 
 
 class LayerTap(nn.Module):
-    """A wrapped model for an attack on a layer. The layer's outputs pass through the submodule `tap`.
+    """A model whose submodule `tap` receives and returns the outputs of the attacked layer.
+
+    The attacks of the library observe the layer by a hook on `tap`.
 
     Args:
         model: maps images to logits and counts every query.
-        images: whether the attacked layer is the input image itself.
+        images: whether the input images are attacked instead of the outputs of a layer.
     """
 
     def __init__(self, model: nn.Module, images: bool):
@@ -36,13 +38,16 @@ class LayerTap(nn.Module):
 
 @contextmanager
 def tapped(model: nn.Module, network: nn.Module, name: str) -> Iterator[LayerTap]:
-    """Route the outputs of the named layer through a `LayerTap` inside the block. "" selects the default layer.
+    """Context manager that passes the outputs of a layer through a `LayerTap`, and yields the `LayerTap`.
 
-    The default is the middle convolution in the order of the network's modules: number (n + 1) // 2 of n, which is
-    conv3_3 of VGG-16, as in FIA's paper. In a network without convolutions, it is the input image.
+    Args:
+        model: maps images to logits and counts every query.
+        network: network that contains the layer.
+        name: name of the layer. "" for the middle convolution, number (n + 1) // 2 of n in the order of the modules. In
+            VGG-16, this is conv3_3, as in FIA's paper. In a network without convolutions, "" stands for the input.
 
     Raises:
-        ValueError: if the network has no layer of that name.
+        ValueError: if the network has no layer with this name.
     """
     layer = _named(network, name) if name else _middle(network)
     wrapped = LayerTap(model, images=layer is None)
@@ -60,15 +65,15 @@ def tapped(model: nn.Module, network: nn.Module, name: str) -> Iterator[LayerTap
 def run_on_layer(
     attack_class: Any, model: nn.Module, layer: str, words: dict[str, Any], inputs: Tensor, goal: Tensor
 ) -> Tensor:
-    """Run an attack on the named layer ("" for the default one), and leave no hook on the model.
+    """Run an attack on the outputs of a layer. Hooks that the attack leaves on the model are removed.
 
     Args:
         attack_class: an attack class of this module or of the library.
         model: maps images to logits, counts every query, and wraps the network (`classifier.model`).
-        layer: dotted name of a module of the network.
-        words: arguments under torchattack's names, without the layer, which this function sets.
+        layer: dotted name of a module of the network. "" for the default layer, see `tapped`.
+        words: arguments by torchattack's names, except the layer.
         inputs: clean images, shape (n, C, H, W).
-        goal: labels or, if targeted, targets, shape (n,).
+        goal: labels of an untargeted attack, or targets of a targeted attack, shape (n,).
 
     Raises:
         ValueError: if the network has no such layer.
@@ -88,7 +93,7 @@ def run_on_layer(
 def requires_grad(inputs: Tensor) -> Tensor:
     """Return the images with `requires_grad`, if gradients are enabled.
 
-    If the weights are frozen, there would be no gradient otherwise.
+    Without this, the outputs of a model with frozen weights would have no gradient.
     """
     return inputs.clone().requires_grad_() if torch.is_grad_enabled() and not inputs.requires_grad else inputs
 
@@ -107,7 +112,10 @@ def _middle(model: nn.Module) -> nn.Module | None:
 
 
 def _counted(word: str) -> property:
-    """Build a property that adds zero times the logits to the features, so that gradients count as backward passes."""
+    """Build a property for the features of a layer, to which zero times the logits is added.
+
+    A gradient of the features then also passes through the logits, where it is counted as a backward pass.
+    """
     kept = f"kept_{word}"
 
     def read(self: Any) -> Tensor:
@@ -123,35 +131,35 @@ def _counted(word: str) -> property:
 
 
 class FIA(_LIBRARY.FIA):
-    """FIA whose backward passes are counted."""
+    """FIA with counted backward passes, see `_counted`."""
 
     raw = False
     mid_output = _counted("mid_output")
 
 
 class NAA(_LIBRARY.NAA):
-    """NAA whose backward passes are counted."""
+    """NAA with counted backward passes, see `_counted`."""
 
     raw = False
     mid_output = _counted("mid_output")
 
 
 class DANAA(_LIBRARY.DANAA):
-    """DANAA whose backward passes are counted."""
+    """DANAA with counted backward passes, see `_counted`."""
 
     raw = False
     mid_output = _counted("mid_output")
 
 
 class DR(_LIBRARY.DR):
-    """DR whose backward passes are counted."""
+    """DR with counted backward passes, see `_counted`."""
 
     raw = False
     features = _counted("features")
 
 
 class BFA(_LIBRARY.BFA):
-    """BFA whose backward passes are counted."""
+    """BFA with counted backward passes, see `_counted`."""
 
     raw = False
     feature_maps = _counted("feature_maps")
@@ -165,7 +173,7 @@ class BFA(_LIBRARY.BFA):
 
 
 class FDA(_LIBRARY.FDA):
-    """FDA whose backward passes are counted."""
+    """FDA with counted backward passes, see `_counted`."""
 
     def _get_fda_loss(self, batch_size: int) -> Tensor:
         loss = super()._get_fda_loss(batch_size)

@@ -1,4 +1,4 @@
-"""Known issues of torchattack 1.7, each found in the source and reproduced. The implementations run as shipped."""
+"""Known issues of torchattack 1.7. A test shows each issue. davylamp runs the code unchanged."""
 
 from collections.abc import Mapping
 
@@ -6,27 +6,31 @@ from ..library import KnownIssue
 
 FINDINGS: Mapping[str, KnownIssue] = {
     "momentum-dropped": KnownIssue(
-        "uses only the current step's gradients, so nothing accumulates, whatever the momentum"
+        "does not accumulate past gradients, whatever the momentum: each step uses only its own gradients"
     ),
     "copies-counted-again": KnownIssue(
-        "sums gradients that are already accumulated, so the first of m copies counts m times and the last once"
+        "adds up sums of gradients over copies, so the first of m copies counts m times, and the last copy once"
     ),
     "tuning-counted": KnownIssue(
-        "also adds the gradients that only serve to tune the warps, as if they belonged to the tuned warps"
+        "adds the gradients by which a warp is tuned to the gradients of the tuned warp, although they should not count"
     ),
     "one-warp": KnownIssue(
         "tunes one warp for all images of a call, by their mean loss, so the result for an image depends on the "
-        "other images"
+        "other images of the call"
     ),
-    "wider-kernel": KnownIssue("smooths with the square root of the paper's kernel, which is wider by a factor of 1.4"),
+    "wider-kernel": KnownIssue(
+        "smooths gradients with the square root of the paper's kernel, which is wider by a factor of 1.4"
+    ),
     "climbs-the-label": KnownIssue(
-        "increases the probability that the paper decreases: untargeted, it makes the model more confident; "
-        "targeted, it moves away from the target"
+        "changes a probability in the opposite direction: an untargeted attack makes the model more confident, and a "
+        "targeted attack moves away from the target"
     ),
     "every-step-shrinks": KnownIssue(
-        "compares the values of two gradients instead of their signs, so every step is shorter than the previous one"
+        "compares the values of two gradients instead of their signs, so each step is shorter than the step before"
     ),
-    "neighbours-flee": KnownIssue("follows gradients away from the target at neighbouring points, if targeted"),
+    "neighbours-flee": KnownIssue(
+        "at neighbouring points, its targeted version follows gradients away from the target"
+    ),
     "mixed-with-itself": KnownIssue(
         "mixes in images of the same call, as in the paper, so a single image is mixed with itself"
     ),

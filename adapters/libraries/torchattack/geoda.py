@@ -1,4 +1,4 @@
-"""torchattack's GeoDA, patched for images of any size and any query budget, without files or an endless search.
+"""torchattack's GeoDA, patched to support any image size and query budget, and to write no files.
 
 This module is imported only when the attack runs, so that listing the catalogue loads no library.
 """
@@ -36,10 +36,11 @@ class GeoDA(_GeoDA):
         self.misses = 0
 
     def is_adv(self, x_adv: Tensor, y: Tensor) -> Tensor:
-        """Whether the model is fooled.
+        """Whether the image fools the model.
 
         Raises:
-            NoStart: after `DRAWS` consecutive failures, because the search for a first example would not end.
+            NoStart: after `DRAWS` images in succession that do not fool the model. Without this error, the search for a
+                first adversarial image might not end.
         """
         hit = super().is_adv(x_adv, y)
         self.misses = 0 if hit.all() else self.misses + 1
@@ -48,7 +49,7 @@ class GeoDA(_GeoDA):
         return hit
 
     def _has_plan(self) -> bool:
-        """Whether the original code can distribute its queries over iterations."""
+        """Whether the library's code can distribute the number of queries over its iterations."""
         start = planned = round(self.max_queries / 500)
         try:
             for _ in range(2):

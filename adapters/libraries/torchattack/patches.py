@@ -21,9 +21,9 @@ _Attack: Any = torchattack.Attack if TYPE_CHECKING else object
 
 
 class _Accumulating(_Attack):
-    """MI-FGSM's update for the gradient of a subclass.
+    """Base class of attacks with the update of MI-FGSM. A subclass defines the gradient of a step.
 
-    Past gradients are accumulated (known issue momentum-dropped), and zero gradients stay zero.
+    Past gradients are accumulated, which the library omits (known issue momentum-dropped). Zero gradients stay zero.
     """
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -48,28 +48,31 @@ class _Accumulating(_Attack):
 
 
 class NIFGSM(_Accumulating, _LIBRARY.NIFGSM):
-    """NI-FGSM in which the momentum is accumulated."""
+    """NI-FGSM that accumulates past gradients, see `_Accumulating`."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:
-        """Return the gradient at the point to which the momentum leads."""
+        """Return the gradient at the point to which the momentum alone would lead."""
         point = (x + delta + ahead).requires_grad_()
         return self.slope(point, y, point)
 
 
 class SINIFGSM(_Accumulating, _LIBRARY.SINIFGSM):
-    """SI-NI-FGSM that accumulates the momentum, and counts each copy once (known issue copies-counted-again)."""
+    """SI-NI-FGSM that accumulates past gradients, and counts each copy once (fixes copies-counted-again)."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:
-        """Return the mean gradient over scaled copies of the point to which the momentum leads."""
+        """Return the mean gradient over scaled copies of the point to which the momentum alone would lead."""
         point = (x + delta + ahead).requires_grad_()
         return torch.stack([self.slope(point / 2**i, y, point) for i in range(self.m)]).mean(0)
 
 
 class TIFGSM(_Accumulating, _LIBRARY.TIFGSM):
-    """TI-FGSM in which the momentum is accumulated, with the paper's kernel."""
+    """TI-FGSM that accumulates past gradients, and smooths with the kernel of Dong et al. 2019.
+
+    The library does not accumulate gradients, and its kernel is wider.
+    """
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002
-        """Return the smoothed gradient."""
+        """Return the gradient, smoothed with the kernel."""
         point = (x + delta).requires_grad_()
         kernel = self.get_kernel()
         return nn.functional.conv2d(self.slope(point, y, point), kernel, padding="same", groups=len(kernel))
@@ -82,17 +85,17 @@ class TIFGSM(_Accumulating, _LIBRARY.TIFGSM):
 
 
 class SizedSSA(_LIBRARY.SSA):
-    """SSA whose noise has the shape of the images."""
+    """SSA whose noise has the shape of the images. The library's noise always has 3 x 224 x 224 components."""
 
     def transform(self, x: Tensor) -> Tensor:
-        """Add noise, and scale every frequency randomly. At 224 pixels, the random numbers equal the original's."""
+        """Add noise to images, and scale all frequencies randomly. At 224 pixels, the result is that of the library."""
         noise = torch.randn(x.shape, dtype=x.dtype, device=x.device) * self.eps
         spectrum = self._dct_2d(x + noise)
         return self._idct_2d(spectrum * (torch.rand_like(x) * 2 * self.rho + 1 - self.rho))
 
 
 class SSA(_Accumulating, SizedSSA):
-    """SSA in which the momentum is accumulated."""
+    """SSA that accumulates past gradients, see `_Accumulating`."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002
         """Return the mean gradient over the images with changed spectra."""
@@ -102,7 +105,7 @@ class SSA(_Accumulating, SizedSSA):
 
 
 class DeCoWA(_Accumulating, _LIBRARY.DeCoWA):
-    """DeCoWA that accumulates the momentum, and omits gradients that only tune a warp (known issue tuning-counted)."""
+    """DeCoWA that accumulates past gradients, and does not count gradients that tune a warp (fixes tuning-counted)."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002
         """Return the mean gradient over the warps."""
@@ -110,9 +113,10 @@ class DeCoWA(_Accumulating, _LIBRARY.DeCoWA):
         return torch.stack([self._slope_of_a_warp(point, y) for _ in range(self.num_warping)]).mean(0)
 
     def _slope_of_a_warp(self, point: Tensor, y: Tensor) -> Tensor:
-        """Return the gradient through a random warp, after one step that tunes the warp to lower the loss.
+        """Return the gradient through a random warp, after one step that tunes the warp such that it lowers the loss.
 
-        The tuned warp is clipped to the sampled range, because a step along a huge gradient would destroy the image.
+        The tuned warp is clipped to the range of random warps. Otherwise a step along a very large gradient would
+        destroy the image.
         """
         noise = (torch.rand([self.mesh_height - 2, self.mesh_width - 2, 2]) - 0.5) * self.noise_scale
         noise.requires_grad_()
@@ -122,10 +126,10 @@ class DeCoWA(_Accumulating, _LIBRARY.DeCoWA):
 
 
 class GRA(_LIBRARY.GRA):
-    """GRA with two fixes.
+    """GRA with fixes of two known issues.
 
-    It compares signs (known issue every-step-shrinks), and its neighbours lead towards the target (known issue
-    neighbours-flee).
+    The attack compares the signs of gradients (every-step-shrinks). In a targeted attack, the gradients at neighbouring
+    points lead towards the target (neighbours-flee).
     """
 
     def _get_decay_indicator(self, m: Tensor, delta: Tensor, cur_noise: Tensor, prev_noise: Tensor) -> Tensor:
@@ -137,10 +141,10 @@ class GRA(_LIBRARY.GRA):
 
 
 class MIG(_LIBRARY.MIG):
-    """MIG that lowers the probability of the label and raises that of a target (known issue climbs-the-label)."""
+    """MIG that lowers the probability of the label, or raises that of a target (fixes climbs-the-label)."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Run the original attack with the opposite goal."""
+        """Run the attack of the library with the opposite goal."""
         self.targeted = not self.targeted
         try:
             return super().forward(x, y)
@@ -150,7 +154,10 @@ class MIG(_LIBRARY.MIG):
 
 @contextmanager
 def transforms_of_any_size() -> Iterator[None]:
-    """Let L2T create spectra and crops with the size and device of the images, and strips of positive length."""
+    """Context manager that lets the transforms of L2T work on images of any size and device.
+
+    Spectra and crops get the size and device of the images, and strips have at least one pixel.
+    """
     spectrum, crop, cut = _L2T.SSM.__call__, _L2T.Crop.crop, _L2T.BlockShuffle.get_length
 
     def change_spectrum(self: Any, x: Tensor) -> Tensor:

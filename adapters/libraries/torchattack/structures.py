@@ -1,4 +1,4 @@
-"""torchattack's attacks on parts of one kind of network. Finds the network in a model, and restores it afterwards.
+"""torchattack's attacks that change parts of one kind of network, such as a ResNet or a vision transformer.
 
 This module is imported only when such an attack runs, so that listing the catalogue loads no library.
 """
@@ -22,7 +22,7 @@ _BLOCKS, _SIDE, _PATCH = 12, 224, 16  # of the one vision transformer among thos
 
 
 class PNAPatchOut(_LIBRARY.PNAPatchOut):
-    """PNA-PatchOut that preserves the state of torch's generator, which the original seeds with 0, 1, 2, ..."""
+    """PNA-PatchOut that preserves the state of torch's random generator. The library seeds it with 0, 1, 2, ..."""
 
     def _apply_patch_out(self, delta: Tensor, seed: int) -> Tensor:
         with torch.random.fork_rng(devices=[]):
@@ -30,7 +30,10 @@ class PNAPatchOut(_LIBRARY.PNAPatchOut):
 
 
 class _Asked(nn.Module):
-    """A network with the attributes that an attack expects. Calls are passed to the model that counts queries."""
+    """Stands for the network in an attack. It has the attributes that the attack expects of a network.
+
+    Calls are passed to the model that counts queries.
+    """
 
     def __init__(self, model: nn.Module, network: nn.Module):
         super().__init__()
@@ -54,7 +57,7 @@ def run_on_structure(
     Args:
         attack_class: SGM, BPA, or an attack on vision transformers.
         model: maps images to logits, counts every query, and wraps the network (`classifier.model`).
-        words: arguments under torchattack's names, without the kind of network, which this function sets.
+        words: arguments by torchattack's names, except the kind of network.
         inputs: clean images, shape (1, C, H, W).
         goal: label or, if targeted, target, shape (1,).
 
@@ -71,7 +74,10 @@ def run_on_structure(
 
 
 def why_not_on(model: nn.Module, name: str) -> str:
-    """Return why an attack cannot run on a model, as a text that follows the attack's name. "" if it can run."""
+    """Return the reason why an attack cannot run on a model. "" if it can run.
+
+    The reason is a text that follows the attack's name.
+    """
     try:
         _network_in(model, name)
     except ValueError as error:
@@ -80,12 +86,16 @@ def why_not_on(model: nn.Module, name: str) -> str:
 
 
 def _network_in(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """Return the network that an attack changes, and the library's name for this kind of network. Raises ValueError."""
+    """Return the network that an attack changes, and the library's name for this kind of network.
+
+    Raises:
+        ValueError: if the model contains no such network.
+    """
     return {"SGM": _residual, "BPA": _resnet}.get(name, _transformer)(model, name)
 
 
 def _resnet(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """Return torchvision's ResNet in a model, and a name from which the attack infers the depth of the blocks."""
+    """Return torchvision's ResNet in a model, and a name by which the attack recognises the depth of its blocks."""
     network = next((part for part in model.modules() if isinstance(part, ResNet)), None)
     if network is None:
         other = ", or a DenseNet" if name == "SGM" else ""
@@ -101,7 +111,7 @@ def _residual(model: nn.Module, name: str) -> tuple[nn.Module, str]:
 
 
 def _transformer(model: nn.Module, _: str) -> tuple[nn.Module, str]:
-    """Return timm's vision transformer in a model, with 12 blocks, a class token, and 224 pixels in patches of 16."""
+    """Return timm's vision transformer in a model: 12 blocks, a class token, 224 pixels in patches of 16."""
     timm = sys.modules.get("timm.models.vision_transformer")
     parts: list[Any] = (
         [] if timm is None else [part for part in model.modules() if isinstance(part, timm.VisionTransformer)]
@@ -119,9 +129,9 @@ def _transformer(model: nn.Module, _: str) -> tuple[nn.Module, str]:
 
 @contextmanager
 def _as_before(network: nn.Module) -> Iterator[None]:
-    """Disable fused attention inside the block. On exit, restore the hooks and parts of every module.
+    """Context manager that disables fused attention, and restores the hooks and parts of all modules on exit.
 
-    timm's fused attention does not call its dropout module, so an attack's hook on that module would never run.
+    The attacks need hooks on timm's dropout modules, which fused attention does not call.
     """
     parts: list[Any] = list(network.modules())
     kept = [(part, {name: dict(getattr(part, name)) for name in _TABLES}, vars(part).copy()) for part in parts]

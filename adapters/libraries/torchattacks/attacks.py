@@ -12,7 +12,7 @@ _REPAIRS = ".patches:"
 def _row(
     attack: str, classes: Mapping[str, str], params: Mapping[str, str] | None = None, **rest: Any
 ) -> Implementation:
-    """Build an implementation. A class named without a module is in torchattacks itself."""
+    """Build an implementation from classes of the library. A name without a module is in torchattacks itself."""
     paths = {norm: path if ":" in path else f"torchattacks:{path}" for norm, path in classes.items()}
     return Implementation(attack, "torchattacks", paths, params or {}, **rest)
 

@@ -27,15 +27,15 @@ def run(
     """Run a torchattacks attack class.
 
     Args:
-        attack_class: a subclass of `torchattacks.Attack`, or a factory that takes a model and lists further arguments
-            in `settable`.
+        attack_class: a subclass of `torchattacks.Attack`, or a function of the model whose attribute `settable` lists
+            its further arguments.
         model: maps images to logits and has the attribute `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        threat_model: its norm and epsilon are passed if the class accepts them, under its names and in its units.
+        threat_model: the norm and the radius are passed if the class accepts them, by its names and in its units.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: arguments under torchattacks' names. The value "epsilon" stands for the radius. `steps` also applies
-            to the inner attacks of AutoAttack.
+        **kwargs: arguments by torchattacks' names. The value "epsilon" stands for the radius. `steps` also applies to
+            the inner attacks of AutoAttack.
 
     Returns:
         The images that torchattacks returns, shape (n, C, H, W).
@@ -71,7 +71,7 @@ def run(
 
 
 def _words_of_budget(name: str, inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Return the norm and radius under all names that torchattacks uses for them. Each class accepts some of these."""
+    """Return the norm and the radius as keywords, by all names that torchattacks' classes use for them."""
     channels, components = inputs.shape[1], inputs[0].numel()
     epsilon = threat_model.radius
     if threat_model.norm == "l0":
@@ -91,7 +91,7 @@ def _words_of_count(name: str, channels: int, components: int, epsilon: float | 
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Return why a class cannot run in this setting, see `Library.refuses`. "" if it can run."""
+    """Return the reason why a class cannot run in a setting, see `Library.refuses`. "" if it can run."""
     channels, epsilon = setting.shape[0], setting.threat_model.epsilon
     if row.attack in _THREE_CHANNELS and channels != 3:
         return f"needs images with 3 channels, got {channels}"

@@ -17,7 +17,7 @@ _EAD = torchattacks.EADEN if TYPE_CHECKING else object
 
 @contextmanager
 def per_image_l2_steps() -> Iterator[None]:
-    """Give APGDT one image at a time in l2 (known issue first-step-size)."""
+    """Context manager that gives APGDT one image at a time in l2 (known issue first-step-size)."""
     attack_class: Any = APGDT
     whole_batch = attack_class.attack_single_run
 
@@ -36,7 +36,7 @@ def per_image_l2_steps() -> Iterator[None]:
 
 @contextmanager
 def deterministic_pixel_writes() -> Iterator[None]:
-    """Make Pixle deterministic on a GPU if it moves several pixels to one position."""
+    """Context manager that makes Pixle deterministic on a GPU, even if it moves several pixels to one position."""
     attack_class: Any = torchattacks.Pixle
     perturb = attack_class._perturb
 
@@ -59,7 +59,7 @@ class FABL1(torchattacks.FAB):
     """FAB in l1 without the loop over restarts, which crashes in this norm (known issue l1-crashes)."""
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the result of one run, whatever its distance from the image."""
+        """Return the result of a single run."""
         if not self.targeted:
             return self.attack_single_run(x, y)
         self.target_class = self.get_target_label(x, y)
@@ -67,9 +67,9 @@ class FABL1(torchattacks.FAB):
 
 
 class DeepFool(torchattacks.DeepFool):
-    """DeepFool for one image and its most likely classes, with the authors' constant of 1e-4 added to every step.
+    """DeepFool for one image and its most likely classes. 1e-4 is added to every step, as in the authors' code.
 
-    Without the constant, the last steps are so short that rounding puts the result on the boundary.
+    Without this constant, the last steps are so short that rounding places the result on the decision boundary.
     """
 
     def __init__(self, model: torch.nn.Module, steps: int = 50, overshoot: float = 0.02, candidates: int = 10):
@@ -88,7 +88,7 @@ class DeepFool(torchattacks.DeepFool):
         return super().forward(images, torch.zeros_like(labels))
 
     def get_logits(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the logits of the candidate classes, most likely first. Before they are chosen, return all logits."""
+        """Return the logits of the candidate classes, most likely first. In the first call, return all logits."""
         logits = super().get_logits(inputs, *args, **kwargs)
         return logits if self.classes is None else logits[:, self.classes]
 
@@ -101,9 +101,10 @@ class DeepFool(torchattacks.DeepFool):
 
 
 class CW(torchattacks.CW):
-    """C&W with three fixes.
+    """C&W with fixes of three known issues.
 
-    Adding a constant to all logits does not change the result. The confidence is used. Pixels that are 0 or 1 can move.
+    The result does not change if a constant is added to all logits. The parameter confidence is used. Pixels that are
+    exactly 0 or 1 can move.
     """
 
     def __init__(self, model: torch.nn.Module, c: float = 1, kappa: float = 0, steps: int = 50, lr: float = 0.01):
@@ -113,19 +114,19 @@ class CW(torchattacks.CW):
         self.wanted: Tensor | None = None
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Store the label or the target for `get_logits`, then attack."""
+        """Store the labels or the targets for `get_logits`, and run the attack."""
         self.wanted = self.get_target_label(images, labels) if self.targeted else labels
         return super().forward(images, labels)
 
     def get_logits(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the logits with the confidence added to that of the label, or subtracted from that of the target."""
+        """Return the logits. The confidence is added to the label's logit, or subtracted from the target's logit."""
         logits = super().get_logits(inputs, *args, **kwargs)
         handicap = torch.zeros_like(logits)
         handicap[torch.arange(len(logits)), self.wanted] = -self.confidence if self.targeted else self.confidence
         return logits + handicap
 
     def f(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Return the margin. The logits are first shifted to be positive, as the original assumes."""
+        """Return the logit margin. The logits are shifted to be positive, as the library's code assumes."""
         return super().f(_positive(outputs), labels)
 
     def inverse_tanh_space(self, x: Tensor) -> Tensor:
@@ -134,7 +135,7 @@ class CW(torchattacks.CW):
 
 
 class _FixedReference(_EAD):
-    """EAD that measures distances from a stored copy of the image, and shifts logits to be positive for the margin."""
+    """EAD that measures distances from a copy of the clean image, and computes the margin from positive logits."""
 
     reference: Tensor
 
@@ -143,7 +144,7 @@ class _FixedReference(_EAD):
         return super().forward(images, labels)
 
     def FISTA(self, images: Tensor, x_k: Tensor, y_k: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002, N802
-        """Make EAD's shrinkage step, with distances from the stored copy of the images instead of from `images`."""
+        """Make the shrinkage step of EAD, with distances from the copy of the clean images instead of from `images`."""
         return super().FISTA(self.reference, x_k, y_k)
 
     def L1_loss(self, x1: Tensor, x2: Tensor) -> Tensor:  # noqa: ARG002, N802
@@ -153,7 +154,7 @@ class _FixedReference(_EAD):
         return super().L2_loss(x1, self.reference)
 
     def EAD_loss(self, output: Tensor, *rest: Any) -> Tensor:  # noqa: N802
-        """Return the loss. The logits are first shifted to be positive, as the original assumes."""
+        """Return the loss. The logits are shifted to be positive, as the library's code assumes."""
         return super().EAD_loss(_positive(output), *rest)
 
 

@@ -1,4 +1,4 @@
-"""Turns a user's attack (a function, or an instance of a library's class) into an implementation."""
+"""Builds an implementation from a user's attack: a function, or a class or instance of a library's attack."""
 
 from ..library import Library
 

@@ -1,4 +1,4 @@
-"""Builds an implementation from a user's attack, with declared, detected and default properties."""
+"""Builds an implementation from a user's attack. Its properties are declared by the user, detected, or defaults."""
 
 import inspect
 import math
@@ -42,19 +42,19 @@ def as_implementation(thing: Any, *, name: str = "", **said: Any) -> Implementat
 
     davylamp detects the norm, the parameters, and whether the attack accepts a radius, a target or a seed. Parameters
     may have canonical names or those of a supported library. Any other argument whose default is a number, string or
-    bool becomes a parameter of this implementation only. The user declares all other properties, by attributes of the
-    function or class or by the keywords of this function. Declarations take precedence over detection.
+    bool becomes a parameter of this implementation only. The user declares all other properties, as attributes of the
+    function or class, or as keywords of this function. A declared property takes precedence over a detected one.
 
     Args:
-        thing: a function `(model, inputs, labels, ...) -> adv_inputs`, which may have the arguments `epsilon`, `norm`,
-            `targets`, `seed` and further parameters; a class or object with the same call signature; or a class or
-            instance of torchattacks' `Attack`, Foolbox's `Attack` or ART's `EvasionAttack`. An instance is copied and
-            not changed.
+        thing: the attack. It is a function `(model, inputs, labels, ...) -> adv_inputs`, which may also have the
+            arguments `epsilon`, `norm`, `targets`, `seed` and further parameters, or a class or object that is called
+            like this. Or it is a class or instance of torchattacks' `Attack`, Foolbox's `Attack` or ART's
+            `EvasionAttack`. An instance is copied and not changed.
         name: name of the attack. If empty, the name of the function or class.
-        **said: declarations: `norm` or `norms`, `kind` ("fixed-budget", "minimum-norm"), `knowledge` ("white-box",
-            "score-based", "decision-based"), `targeted`, `random` (sources of randomness), `failure`, `order`, `alone`,
-            `title`, `source`, `canonical` (the canonical attack that it implements, such as "pgd"). See
-            `Implementation`.
+        **said: declared properties: `norm` or `norms`, `kind` ("fixed-budget", "minimum-norm"), `knowledge`
+            ("white-box", "score-based", "decision-based"), `targeted`, `random` (random generators to seed), `failure`,
+            `order`, `alone`, `title`, `source`, and `canonical` (name of the canonical attack that is implemented, such
+            as "pgd"). See `Implementation`.
 
     Raises:
         InvalidInput: if `thing` is not an attack, or a keyword is unknown or has a wrong value.
@@ -65,11 +65,13 @@ def as_implementation(thing: Any, *, name: str = "", **said: Any) -> Implementat
 
 
 def implementation_from_file(name: str) -> Implementation:
-    """Load the implementation "path/to/file.py:NAME". It is reloaded only if the file or a local import has changed.
+    """Load the implementation "path/to/file.py:NAME" from a user's file.
+
+    A second call loads the file again only if the file, or a module that it imports from its folder, has changed.
 
     Raises:
-        Unavailable: if there is no such file.
-        UnknownName: if the file has no such name.
+        Unavailable: if the file does not exist.
+        UnknownName: if the file has no object `NAME`.
         ModelFailed: if the file raises an error.
         InvalidInput: if the object is not an attack.
     """
@@ -88,17 +90,21 @@ def _from_file(name: str, path: Path, state: Any, isolation: Isolation | None) -
 
 
 def row_in_file(path: Path, name: str) -> Implementation:
-    """Load an attack from a file in this process and build its implementation. Messages mention `name`.
+    """Load a user's attack from a file in this process, and build its implementation.
+
+    Args:
+        path: path of the file.
+        name: name of the attack, "path/to/file.py:NAME", which is also used in error messages.
 
     Raises:
-        DavylampError: as for `implementation_from_file`.
+        DavylampError: see `implementation_from_file`.
     """
     file, _, called = name.rpartition(":")
     return _row(load_user_attack(path, name), file, called, {})
 
 
 def declared_epsilon(row: Implementation) -> float | None:
-    """Return the radius of an attack instance. None for a class, a function, or an instance without a radius."""
+    """Return the radius that is set in an attack instance. None for a class, a function, or an instance without one."""
     if isinstance(row.given, IsolatedAttack):
         return row.given.epsilon
     thing = row.given.thing if isinstance(row.given, UserAttack) else None
@@ -161,11 +167,13 @@ def _row(given: UserAttack, library: str, name: str, said: Mapping[str, Any]) ->
 
 
 def _stated(given: UserAttack, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Validate and return the declarations from keywords and attributes."""
+    """Check the properties that the user declares by keywords and attributes, and return them by name."""
     texts = ("norm", "norms", "random", "title", "source", "canonical")
     for word in said:
         if word not in (*_SAYS, *texts):
-            raise InvalidInput(f"expected one of {', '.join((*_SAYS, *texts))} for {given.where}, got {word}")
+            raise InvalidInput(
+                f"expected one of the properties {', '.join((*_SAYS, *texts))} for {given.where}, got {word}"
+            )
     stated = {word: value for word in (*_SAYS, *texts) if (value := _attribute(given, word)) is not None} | dict(said)
     for word, choices in _SAYS.items():
         if word in stated and stated[word] not in choices:
@@ -188,7 +196,10 @@ def _stated(given: UserAttack, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _attribute(given: UserAttack, word: str) -> Any:
-    """Return a declared property from the user's code. Attributes inherited from a library's class are ignored."""
+    """Return a property that the user's function or class declares as an attribute.
+
+    Attributes inherited from a library's class are ignored.
+    """
     thing = given.thing
     if not isinstance(thing, type) and given.form == "function":
         return getattr(thing, word, None)
@@ -210,7 +221,7 @@ def _norm(value: Any, given: UserAttack) -> Norm:
 
 
 def _settings(given: UserAttack) -> dict[str, inspect.Parameter]:
-    """Return the constructor's parameters. For an instance, the defaults are its current values."""
+    """Return the parameters of the constructor with their defaults. For an instance, its current values."""
     thing = given.thing
     if given.form == "function" and not isinstance(thing, type):
         return dict(list(given.signature.items())[3:])
@@ -225,7 +236,7 @@ def _settings(given: UserAttack) -> dict[str, inspect.Parameter]:
 
 
 def _call(given: UserAttack) -> dict[str, inspect.Parameter]:
-    """Return the parameters of the attack's call after model, images and labels."""
+    """Return the parameters with which the attack is called, after the model, the images and the labels."""
     if given.form != "function":
         return {}
     signature = list(given.call_signature.items())
@@ -234,13 +245,14 @@ def _call(given: UserAttack) -> dict[str, inspect.Parameter]:
     if len(signature) < len(_PLACES) or misplaced:
         advice = f"; arguments are passed by position, so move {misplaced[0]} to its position" if misplaced else ""
         raise InvalidInput(
-            f"expected {given.where} as (model, inputs, labels, epsilon, ...), got ({', '.join(names)}){advice}"
+            f"expected {given.where} with the arguments (model, inputs, labels, epsilon, ...), "
+            f"got ({', '.join(names)}){advice}"
         )
     return dict(signature[len(_PLACES) :])
 
 
 def _read_words(given: UserAttack, settings: Mapping[str, inspect.Parameter]) -> _Words:
-    """Return the attack's names of the canonical parameters, and the attack's own parameters."""
+    """Return the attack's parameter name for each canonical parameter, and the parameters that only this attack has."""
     words = _Words({}, {})
     for word, parameter in {**settings, **_call(given)}.items():
         if word in _FILLED:
@@ -261,7 +273,10 @@ def _read_words(given: UserAttack, settings: Mapping[str, inspect.Parameter]) ->
 def _norms(
     given: UserAttack, says: Mapping[str, Any], settings: Mapping[str, inspect.Parameter]
 ) -> tuple[tuple[Norm, ...], bool]:
-    """Return the supported norms, and whether they were declared or detected (False: they are assumed)."""
+    """Return the norms that the attack supports, and whether they are known.
+
+    Norms are known if they are declared or detected. Otherwise they are assumed.
+    """
     if "norms" in says:
         return says["norms"], True
     thing = given.thing
@@ -300,7 +315,7 @@ def _targeted(given: UserAttack, roles: set[str]) -> Literal["no", "yes"]:
 
 
 def _instance(given: UserAttack) -> Any:
-    """Construct an instance of a torchattacks class, to test whether it can be targeted. None if construction fails."""
+    """Return an instance of a torchattacks class, to test whether it supports targets. None if construction fails."""
     from torch import nn
 
     try:

@@ -1,4 +1,7 @@
-"""Parent side of an isolated attack: sends images, answers the attack's queries, and checks all its messages."""
+"""Runs a user's attack in a separate process. This module is the part in the parent process.
+
+The parent process sends images, answers the attack's model queries, and checks all messages of the separate process.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -40,8 +43,8 @@ def isolated_implementation(name: str, path: Path, isolation: Isolation) -> Impl
     """Return the implementation of "path/to/file.py:NAME". The file is loaded only in a separate process.
 
     Raises:
-        Unavailable, UnknownName, ModelFailed, InvalidInput: as for `implementation_from_file`. AttackDied: if the
-        separate process ends or sends an invalid description.
+        Unavailable, UnknownName, ModelFailed, InvalidInput: see `implementation_from_file`.
+        AttackDied: if the separate process ends or sends an invalid description.
     """
     if not path.is_file():
         raise errors.Unavailable(f"no such file: {path} (expected a Python file with an attack)")
@@ -63,17 +66,17 @@ def run_isolated_attack(
 
     Args:
         given: the attack.
-        model: called for every forward and backward pass that the attack requests. It counts them and enforces limits.
+        model: the model, which answers every query of the attack. It counts passes and enforces limits.
         call: inputs (n, C, H, W), labels (n,), the threat model, and targets (n,) or None.
-        words: arguments under the attack's names.
+        words: arguments by the attack's names.
 
     Raises:
-        AttackDied: if the process ends, takes too long, or sends an invalid message.
-        AttackFailed: if the attack raises an error. The exception's class has the name of that error.
+        AttackDied: if the separate process ends, takes too long, or sends an invalid message.
+        AttackFailed: if the attack raises an error. The class of the exception has the name of the attack's error.
     """
     inputs, labels, threat_model, targets = call
     if threat_model.per_image_step_radius is not None:
-        raise Unsupported(f"{given.where} runs in a separate process, which supports only one radius for all images")
+        raise Unsupported(f"{given.where} runs in a separate process and needs one radius for all images")
     tensors: list[Tensor] = []
     cpu = [None if each is None else each.detach().cpu() for each in (inputs, labels, targets)]
     values: dict[str, Any] = {"given": to_plain([*cpu, dict(words)], tensors)}
@@ -96,9 +99,9 @@ def run_isolated_attack(
 
 @contextmanager
 def _worker(name: str, path: Path, isolation: Isolation, most: int = 1) -> Iterator[Worker]:
-    """Start a process for one use of an attack. On exit, end it and its child processes.
+    """Context manager that starts a process for an attack, and ends it with its child processes on exit.
 
-    `most` is the size of the tensors that one of its messages may contain, in bytes.
+    `most` is the largest total size, in bytes, of the tensors in a message of the process.
     """
     strict = isolation.isolate == "strict"
     server = forkserver_for(strict, visible_paths([path], strict=strict), guest=str(path.resolve()))
@@ -116,13 +119,13 @@ def _worker(name: str, path: Path, isolation: Isolation, most: int = 1) -> Itera
 
 
 class _Answers:
-    """Answers an attack's model queries in this process, where they are counted and limited.
+    """Answers the model queries of an attack in a separate process. Queries are counted and limited.
 
     Args:
         model: the queried model.
         inputs: the clean images, shape (n, C, H, W).
         worker: the process that sends the queries.
-        most_held: largest total size of outputs kept for gradients, in bytes.
+        most_held: largest total size, in bytes, of outputs that are stored for later gradients.
     """
 
     def __init__(self, model: nn.Module, inputs: Tensor, worker: Worker, most_held: int):
@@ -147,7 +150,7 @@ class _Answers:
             with torch.no_grad():
                 return {}, [self._model(asked).detach().cpu()]
         if len(asked) > self._most_rows:
-            raise AttackFailed(f"expected at most {self._most_rows} rows with a gradient per query, got {len(asked)}")
+            raise AttackFailed(f"expected at most {self._most_rows} images in a query with gradients, got {len(asked)}")
         size = 0
 
         def measure(tensor: Tensor) -> Tensor:
@@ -174,9 +177,9 @@ class _Answers:
 
 
 def _error_of(answer: Mapping[str, Any], *, loading: bool) -> Exception:
-    """Convert an error in the worker to an exception.
+    """Convert an error message of the separate process to an exception.
 
-    An error that the attack raises never counts as the model's fault.
+    An error raised by the attack becomes an `AttackFailed`, even if its name is that of an error of the model.
     """
     name, text = str(answer.get("error")), clean_text(answer)
     if not loading:

@@ -1,4 +1,4 @@
-"""Worker process of a user's attack, which runs the attack with a proxy for the model."""
+"""Runs a user's attack in a separate process. This module is the part in the separate process (the worker)."""
 
 import warnings
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from .isolated_attack import describe_row
 
 
 def run_attack_worker(channel: Channel) -> None:
-    """Run the attack worker until the parent process closes the connection.
+    """Handle requests of the parent process until it closes the connection.
 
     Raises:
         EOFError: when the parent process closes the connection.
@@ -31,9 +31,9 @@ def run_attack_worker(channel: Channel) -> None:
 
 
 class AttackWorker(WorkerBase):
-    """Worker that runs an attack in a separate process.
+    """Handles the requests of the parent process to describe or run an attack.
 
-    It receives requests to describe or run the attack. During the attack, it sends model queries to the parent process.
+    While the attack runs, its model queries are sent to the parent process.
 
     Args:
         channel: connection to the parent process.
@@ -46,13 +46,13 @@ class AttackWorker(WorkerBase):
         self._forgotten: list[int] = []
 
     def ask(self, do: str, tensors: Sequence[Tensor] = (), **values: Any) -> Answer:
-        """Send a request to the parent process and return the values and tensors of its response."""
+        """Send a request to the parent process, and return the values and tensors of the response."""
         forget, self._forgotten = self._forgotten, []
         self.channel.send({"do": do, "forget": forget, **values}, tensors)
         return self.channel.receive()
 
     def forget(self, graph: int) -> None:
-        """Mark an output whose gradient is no longer needed. The parent process drops it at the next query."""
+        """Record that the gradient of an output is not needed. The parent process learns this by the next query."""
         self._forgotten.append(graph)
 
     def refuse(self, reason: str) -> RuntimeError:
@@ -60,13 +60,13 @@ class AttackWorker(WorkerBase):
         return RuntimeError(reason)
 
     def do_describe(self, _: list[Tensor], path: str, where: str, folder: str) -> Answer:
-        """Load an attack from a file and describe it."""
+        """Handle the request for a description: load the attack from its file and describe the implementation."""
         self.settle_in(folder, torch.get_num_threads())
         row = row_in_file(Path(path), where)
         return {"facts": describe_row(row, declared_epsilon(row), declared_defaults(row))}, []
 
     def do_attack(self, tensors: list[Tensor], **values: Any) -> Answer:
-        """Run the attack and return its images."""
+        """Handle the request to run the attack, and return the adversarial images."""
         self.settle_in(values["folder"], values["threads"])
         keep_freed_memory()
         given = row_in_file(Path(values["path"]), values["where"]).given
@@ -83,12 +83,12 @@ class AttackWorker(WorkerBase):
 
 
 class ModelProxy(RemoteModuleStub):
-    """Proxy for the attacked model, which sends every pass as a query to the parent process, where it is counted.
+    """Stands for the attacked model in the separate process. Every pass is sent as a query to the parent process.
 
     Args:
-        worker: sends the queries.
-        dtype: the model's precision.
-        num_classes: number of classes.
+        worker: the worker that sends the queries.
+        dtype: precision of the model.
+        num_classes: number of classes of the model.
     """
 
     def __init__(self, worker: AttackWorker, dtype: torch.dtype, num_classes: int):
@@ -98,7 +98,7 @@ class ModelProxy(RemoteModuleStub):
         self.training = False
 
     def train(self, mode: bool = True) -> "ModelProxy":  # noqa: ARG002 - the signature is torch's
-        """Do nothing, because the model stays in evaluation mode."""
+        """Return the proxy unchanged. The model always stays in evaluation mode."""
         return super().train(False)
 
     def forward(self, inputs: Tensor) -> Tensor:

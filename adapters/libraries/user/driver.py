@@ -1,4 +1,4 @@
-"""Driver of users' attacks. An attack that extends a library's class is run by that library's driver."""
+"""Driver of users' attacks. If an attack's class extends a class of a library, the driver of this library is used."""
 
 import copy
 import inspect
@@ -42,9 +42,9 @@ def run(
         model: maps images to logits and has the attribute `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: true classes, shape (n,).
-        threat_model: its norm, epsilon and `targeted` are passed if the attack has arguments for them.
+        threat_model: the norm, the radius and `targeted` are passed if the attack has arguments for them.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: arguments under the attack's names.
+        **kwargs: arguments by the attack's names.
 
     Returns:
         The images that the attack returns, shape (n, C, H, W).
@@ -72,7 +72,7 @@ def _describe(value: Any) -> str:
 
 
 def _call_function(given: UserAttack, call: _Call) -> Any:
-    """Call a function or callable. A class is constructed first, with the arguments that its constructor accepts."""
+    """Call a user's function or object. A class is constructed first, with those arguments that it accepts."""
     roles = _roles(call.threat_model, call.targets)
     attack, words = given.thing, {**roles, **call.words}
     if isinstance(attack, type):
@@ -86,7 +86,7 @@ def _call_function(given: UserAttack, call: _Call) -> Any:
 
 
 def _roles(threat_model: ThreatModel, targets: Tensor | None) -> dict[str, Any]:
-    """Return the threat model's values under every argument name that a function may use for them."""
+    """Return the values of the threat model and the targets, by all argument names that functions use for them."""
     from .as_implementation import RADIUS
 
     words: dict[str, Any] = dict.fromkeys(RADIUS, threat_model.radius)
@@ -107,14 +107,14 @@ def _call_torchattacks(given: UserAttack, call: _Call) -> Any:
 
 
 class _Bound:
-    """A torchattacks instance that can be called like its class: the call returns a copy bound to a model."""
+    """Makes a user's torchattacks instance callable like a class: a call with a model returns a copy for this model."""
 
     def __init__(self, instance: Any):
         self.instance, self.__name__ = instance, type(instance).__name__
 
     @property
     def settable(self) -> dict[str, inspect.Parameter]:
-        """Attributes that a call can override, with their current values."""
+        """Attributes of the instance whose values a call can override, with their current values."""
         kind = inspect.Parameter.KEYWORD_ONLY
         return {
             word: inspect.Parameter(word, kind, default=value)

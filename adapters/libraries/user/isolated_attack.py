@@ -1,4 +1,4 @@
-"""A user's attack that runs in a separate process, and the description from which its implementation is built."""
+"""Describes a user's attack in a separate process, so that an implementation can be built without loading its code."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,8 +42,8 @@ class IsolatedAttack:
         isolation: limits of the separate process.
         form: the library of the attack's class, see `Form`.
         identity: identity of the attack's code and settings, as computed by the separate process.
-        epsilon: radius of an attack instance, or None without a radius.
-        defaults: default values by parameter.
+        epsilon: radius that is set in an attack instance. None if there is none.
+        defaults: default values of the parameters by name.
     """
 
     where: str
@@ -55,9 +55,9 @@ class IsolatedAttack:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, model: Any, call: tuple[Tensor, Tensor, Any, Tensor | None], words: Mapping[str, Any]) -> Tensor:
-        """Return the attack's images for inputs, labels, a threat model and targets.
+        """Run the attack, and return the adversarial images, see `run_isolated_attack`.
 
-        Raises as `run_isolated_attack`.
+        `call` has the inputs, the labels, the threat model and the targets.
         """
         from .attack_process import run_isolated_attack
 
@@ -65,7 +65,7 @@ class IsolatedAttack:
 
 
 def describe_row(row: Implementation, epsilon: float | None, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe the implementation of a user's attack in JSON types, to send it to the parent process."""
+    """Return a description of a user's implementation in JSON types, which is sent to the parent process."""
     attack, given = row.described, row.given
     assert attack is not None
     more = {
@@ -96,10 +96,10 @@ def describe_row(row: Implementation, epsilon: float | None, defaults: Mapping[s
 
 
 def implementation_from_description(facts: Any, name: str, path: Path, isolation: Isolation) -> Implementation:
-    """Build an implementation from a description sent by the worker process, after checking it.
+    """Check a description that the separate process has sent, and build the implementation from it.
 
     Args:
-        facts: result of `describe_row`.
+        facts: the description, a return value of `describe_row`.
         name: name of the attack, "path/to/file.py:NAME".
         path: path of the file.
         isolation: limits of the separate process.

@@ -1,4 +1,4 @@
-"""The object that a user passes as an attack, and how it is loaded from a file."""
+"""`UserAttack`, which holds the function, class or instance that a user gives as an attack, or loads it from a file."""
 
 import inspect
 from collections.abc import Mapping
@@ -27,12 +27,12 @@ class UserAttack:
 
     Args:
         thing: the function, class or instance.
-        form: the library of the attack's class, or "function" for a function, or for a class or object with the call
-            signature of such a function.
+        form: the library of the attack's class. "function" for a function, and for a class or object that is called
+            like a function.
         where: name of the attack in messages, such as "my_attack.py:MyAttack".
-        path: the attack's file, or None if it was passed as a Python object.
+        path: the file of the attack. None if the attack was given as a Python object.
         surroundings: context manager that is active while the attack's code runs.
-        loaded_as: identity of the attack when its file was loaded, because the file may be edited during the run.
+        loaded_as: identity of the attack at the time when its file was loaded. The file may be edited later.
     """
 
     thing: Any
@@ -49,14 +49,14 @@ class UserAttack:
 
     @property
     def signature(self) -> Mapping[str, inspect.Parameter]:
-        """Parameters of the constructor or of the function. Empty for an instance."""
+        """Parameters of the constructor, or of the function. Empty for an instance."""
         if isinstance(self.thing, type):
             return signature_of(self.thing.__init__, self.where, skip=1)
         return signature_of(self.thing, self.where) if self.form == "function" else {}
 
     @property
     def call_signature(self) -> Mapping[str, inspect.Parameter]:
-        """Parameters of the call that makes the images, for functions and callable objects."""
+        """Parameters of the call that returns the images, for a function or a callable object."""
         if isinstance(self.thing, type):
             return signature_of(self.thing.__call__, self.where, skip=1)
         return signature_of(self.thing, self.where)
@@ -68,7 +68,7 @@ class UserAttack:
 
 
 def reload_user_attack(path: str, where: str) -> UserAttack:
-    """Load the attack of a file again, in a separate process."""
+    """Load the attack from its file in a different process. Pickled attacks are restored with this function."""
     given = as_user_attack(*_load(Path(path), where.rpartition(":")[2]), where=where, path=Path(path))
     return replace(given, loaded_as=given.identity)
 
@@ -78,10 +78,11 @@ def _load(path: Path, name: str) -> tuple[Any, AbstractContextManager[Any]]:
 
 
 def load_user_attack(path: Path, where: str) -> UserAttack:
-    """Load an attack from a file.
+    """Load a user's attack from a file.
 
     Raises:
-        DavylampError: as for `load_user_object`, or InvalidInput if the object is not an attack.
+        InvalidInput: if the object in the file is not an attack.
+        DavylampError: see `load_user_object`.
     """
     return reload_user_attack(str(path), where)
 
@@ -89,17 +90,17 @@ def load_user_attack(path: Path, where: str) -> UserAttack:
 def as_user_attack(
     thing: Any, surroundings: AbstractContextManager[Any] | None = None, *, where: str, path: Path | None = None
 ) -> UserAttack:
-    """Convert an object to a user's attack.
+    """Convert a function, class or instance to a `UserAttack`.
 
     Raises:
-        InvalidInput: if the object is neither a function nor an attack of a known library, or is an abstract class.
+        InvalidInput: if the object is neither callable nor an attack of a known library, or is an abstract class.
     """
     if isinstance(thing, str) or (not callable(thing) and not _form_of(thing)):
         raise InvalidInput(f"expected {EXPECTED} as {where}, got {one_line(repr(thing))[:80]}")
     form = _form_of(thing) or "function"
     if inspect.isabstract(thing):
         missing = ", ".join(sorted(thing.__abstractmethods__))
-        raise InvalidInput(f"expected {where} to be an attack that can run, got a class without {missing}")
+        raise InvalidInput(f"expected {where} to be a complete attack, got a class without {missing}")
     return UserAttack(thing, form, where, path, surroundings or nullcontext())
 
 
@@ -110,7 +111,11 @@ def _form_of(thing: Any) -> Form | None:
 
 
 def signature_of(function: Any, where: str, skip: int = 0) -> dict[str, inspect.Parameter]:
-    """Return the named parameters of a function after the first `skip`. Raises InvalidInput if it has no signature."""
+    """Return the named parameters of a function, without the first `skip` parameters.
+
+    Raises:
+        InvalidInput: if the signature of the function cannot be read.
+    """
     try:
         with guard_user_code(where):
             parameters = list(inspect.signature(function).parameters.values())[skip:]

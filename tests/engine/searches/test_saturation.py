@@ -47,7 +47,7 @@ def test_the_command_says_what_the_function_finds(run, digits, digits_files):
     assert code == 0
     assert "with 16 images a rate of 1 has a 95 % interval of 0.79 to 1.00" in out
     for name, *norm, named in (
-        ("fgsm", "--norm", "l0", "fgsm has, got l0"),
+        ("fgsm", "--norm", "l0", "fgsm does not support the norm l0"),
         ("foolbox:deepfool", "foolbox:deepfool is a minimum-norm attack"),
     ):
         code, _, err = run("saturation", name, *where, *norm)
