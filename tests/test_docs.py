@@ -504,7 +504,7 @@ def test_the_verdicts_of_the_page_are_those_of_a_challenge():
     for said in (
         "at most five points above",
         "by fewer than 10 samples",
-        "interval of their proportion lies above 1 %",
+        "interval of their rate lies above 1 %",
     ):
         assert said in text
     assert len(OF_GRADIENTS) == 3
