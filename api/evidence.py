@@ -99,7 +99,7 @@ def _accuracy(outcomes: Results, _: str) -> str:
 
 
 def _under_attack(outcomes: Results, _: str, *kinds: Knowledge) -> str:
-    """Return RA under attacks with this knowledge that have a radius. Minimum-norm attacks are omitted."""
+    """Describe RA under the attacks with a radius, for each kind of attacker knowledge in `kinds`."""
     texts: list[str] = []
     for kind in kinds:
         with suppress(Unsupported):

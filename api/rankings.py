@@ -472,7 +472,10 @@ def refuse_ignored(
         names += ["norm", "knowledge", "per", "original"] if is_file else []
         ignored = listed(*names, *(["scoring"] if by_mean else []))
         what = "a CSV table" if is_file else "scoring='canary'" if scoring == "canary" else "a table of metrics"
-        refuse(ignored, f"{what} cannot be combined with {ignored}: means of metrics are ranked with CANARY's model")
+        refuse(
+            ignored,
+            f"{ignored} cannot be used with {what}, which is always ranked with CANARY's model; remove {ignored}",
+        )
         line = "`per` cannot be combined with scoring='canary' and subjects='defences': libraries are averaged"
         refuse(listed("per"), line, unless=not of_defences)
     else:

@@ -97,7 +97,9 @@ def readings_of(symbol: str) -> dict[str, str]:
     record = METRICS[symbol]
     readings = {f"{symbol}@{word}": reading.meaning for word, reading in record.readings.items()}
     if record.parameter == "wavelet":
-        readings[f"{symbol}@db4"] = "with this wavelet instead of Haar, or any other discrete wavelet of PyWavelets"
+        readings[f"{symbol}@db4"] = (
+            "with the wavelet db4 instead of Haar; any discrete wavelet of PyWavelets can be named"
+        )
     return readings
 
 

@@ -110,7 +110,7 @@ def reached_classes(adv_logits: Tensor) -> Tensor:
     robust_when="lower",
     between=(0, 1),
     source="Mopuri et al. 2020, 4.3",
-    formula="mean over images with F(x) in G of [F(xa) in G, F(xa) != F(x)], G a group: WITHIN@151-268, all dogs",
+    formula="mean of [F(xa) in G and F(xa) != F(x)] over images with F(x) in G, a group of classes (151-268: dogs)",
     latex=r"\operatorname{mean}_{F(x) \in G} [F(x_a) \in G \text{ and } F(x_a) \neq F(x)]",
     kind="share",
     parameter="classes",

@@ -33,7 +33,9 @@ def describe_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) 
         ValueError: If the fit's curve is "intercept", which has no difficulties.
     """
     if fit.model.curve == "intercept":
-        raise ValueError("expected a curve with difficulties, got intercept")
+        raise ValueError(
+            "a fit with curve='intercept' has no difficulties; fit with a different curve, such as 'difficulty'"
+        )
     seen = ~np.isnan(responses)
     frame = pd.DataFrame(
         {

@@ -127,8 +127,8 @@ def _without_worst_cases(results: Any) -> tuple[Any, list[str]]:
     together = results["attack"].isin(names).to_numpy(bool)
     if not together.any() or together.all():
         return results, []
-    why = "several attacks, each on the images that the previous attacks did not fool, not a single attack"
-    return results[~together], [f"omitted: {abbreviate_list(names)}: {why}"]
+    why = "a worst case combines several attacks, and each ran only on the images that the earlier ones did not fool"
+    return results[~together], [f"omitted: {abbreviate_list(names)}, because {why}"]
 
 
 def _add_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:

@@ -319,7 +319,7 @@ def test_the_library_of_the_page_takes_part(advlib, tmp_path, digits):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "advlib:fmn" in done.stdout.partition("forwards_median")[2].partition("advlib:fmn")[2]  # of the contract
-    assert " 0 broken" in done.stdout
+    assert " 0 failed" in done.stdout
 
 
 def test_the_metrics_of_the_page_are_computed(tmp_path, monkeypatch, digits):

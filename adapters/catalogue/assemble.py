@@ -13,7 +13,7 @@ from .attacks import ATTACKS as CANONICAL
 
 
 def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[str]) -> str:
-    """Return why a library definition is invalid or conflicts with a different one; "" if it is valid."""
+    """Return why a library definition is invalid or conflicts with another definition; "" if it is valid."""
     introduced = {attack.name: attack for attack in library.introduces}
     for name, attack in introduced.items():
         if known.get(name, attack) != attack:

@@ -1,7 +1,7 @@
 """Clamping of images to [0, 1] whose gradient is 1 at the bounds.
 
 Since torch 2.15, the gradient of `clamp` is 0 at its bounds (https://github.com/pytorch/pytorch/issues/184574). An
-attack would therefore get no gradient for a black or white pixel, which can only move inwards.
+attack would therefore get no gradient for a black or white pixel, although it can still change this pixel towards grey.
 """
 
 from typing import Any

@@ -175,7 +175,7 @@ class Classifier(nn.Module):
         if self.anchor.dtype == torch.float32:
             return ""
         kind = str(self.anchor.dtype).removeprefix("torch.")
-        return f"the model computes in {kind}; it is attacked in float32, and its logits are read as float32"
+        return f"the model computes in {kind}; attacks compute in float32, and its logits are converted to float32"
 
     def train(self, mode: bool = True) -> "Classifier":  # noqa: ARG002 - the signature is torch's
         """Stay in evaluation mode, whatever `mode` is, because an evaluation never trains."""

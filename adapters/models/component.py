@@ -57,7 +57,7 @@ class Component:
 
         Args:
             given: values by name.
-            *others: further names that a user may give, for the message about an unknown one.
+            *others: further valid names, which the error about an unknown name lists.
 
         Raises:
             UnknownName: if there is no such parameter.

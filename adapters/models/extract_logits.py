@@ -69,7 +69,7 @@ def extract_logits(
 def _place_of_logits(tensors: dict[int, Tensor], kind: str, name: str, count: int, classes: int | None) -> int:
     """Return the position of the only tensor that can be the logits.
 
-    If there are several, the one with `classes` columns is chosen. If there is none, the first tensor is.
+    If several tensors can be the logits, the one with `classes` columns is chosen. If none can, it is the first tensor.
     """
     likely = [
         place
@@ -220,7 +220,8 @@ def explain_predictions(predicted: Tensor, labels: Tensor, classes: int) -> str 
     for shift, words in ((1, "start at 1 instead of 0"), (-1, "lack the model's first class, as a background class")):
         agreeing = int((predicted == labels - shift).sum())
         if 2 * agreeing >= count and agreeing * classes > 2 * count:  # half agree if two classes are swapped
-            return f"{line}the labels seem to {words} (with labels {-shift:+d}, more than half are)"
+            fits = f"with {-shift:+d} added to the labels, at least half of the images are correct"
+            return f"{line}the labels seem to {words} ({fits})"
     if len(predicted.unique()) == 1:
         only = int(predicted[0])
         return (

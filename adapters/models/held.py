@@ -70,7 +70,7 @@ class Held:
         return bool(differing)
 
     def put(self, values: Mapping[Any, Any]) -> None:
-        """Set values that have the format of `moved`."""
+        """Set values, given in the format that `moved` returns."""
         owner = self._owner
         for name, value in values.items():
             if isinstance(owner, list):

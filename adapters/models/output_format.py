@@ -205,7 +205,10 @@ def _look_like_probabilities(output: Tensor) -> bool:
 
 
 def _rounding_of(output: Tensor) -> float:
-    """Return how far a row of probabilities rounded to 2, 3 or 4 decimals may be from 1; 0 for any other output."""
+    """Return how much the sum of a row may differ from 1 if its probabilities are rounded to 2, 3 or 4 decimals.
+
+    0 for any other output.
+    """
     values = output.double()
     for digits in (2, 3, 4):
         unit = 10.0**-digits

@@ -62,9 +62,9 @@ def stays_steady(
     """Whether a deterministic model still returns the same outputs after a run, for clean images and examples.
 
     An image that the attack returned unchanged has already been queried twice, so its two outputs are compared. In
-    addition, one image is queried again for every 200 queries since the last check, the clean image or its example;
-    images with different predictions are preferred. This is omitted if it would be fewer than four images, or if the
-    model is on a server (`RemoteModel.has_changed` checks servers).
+    addition, one clean image or example is queried again for every 200 queries since the last check. Images with
+    different predictions are preferred. This is omitted if it would be fewer than four images, or if the model is on a
+    server (`RemoteModel.has_changed` checks servers).
 
     Args:
         classifier: the model.

@@ -199,7 +199,12 @@ def judge_two(a: AttackResultSummary, b: AttackResultSummary, pairs: int = 1) ->
 
 
 def contender_of_result(row: Implementation, result: AttackResult) -> AttackResultSummary:
-    """Convert a result of `run_attack` to an implementation in a comparison."""
+    """Convert a result of `run_attack` to the summary that a comparison of implementations uses.
+
+    Args:
+        row: implementation that ran.
+        result: its result.
+    """
     numbers = {"success": result.success, "adv_predicted": result.adv_logits.argmax(1)}
     numbers |= {"linf": result.distances.linf, "projection": projection_of(result.adv_inputs)}
     taken = (result.attacked, result.success, result.distance, result.success_8bit, result.forwards + result.backwards)

@@ -100,7 +100,10 @@ def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (
     if len(norms) > 1:
         meant = " and ".join(f"{norm} for {attack}" for norm, (attack, _) in norms.items())
         radius = format_radius("linf", next(iter(norms.values()))[1])
-        raise InvalidInput(f"`epsilon` {radius} needs `norm`: it would be {meant}; or run the attacks separately")
+        raise InvalidInput(
+            f"`epsilon` {radius} needs one `norm`, but the defaults differ: {meant}; give `norm`, or run the attacks "
+            "separately"
+        )
 
 
 def spread_parameters(

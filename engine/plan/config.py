@@ -335,8 +335,8 @@ def _check_files(config: Config) -> None:
         raise _at(
             word,
             InvalidInput(
-                f"{word}: {name} would run in this process, which `isolate=strict` forbids: only models, defences and "
-                "attacks from files run in a separate process"
+                f"{word}: {name} is code that would run in this process, which `isolate=strict` forbids; give data "
+                "without code (npz:FILE, imagefolder:FOLDER) and no metric from a file, or use `isolate=yes`"
             ),
         )
 

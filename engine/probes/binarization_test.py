@@ -131,7 +131,10 @@ def plant_adversarial_example(
 
 
 def _interpolate(features: Tensor) -> tuple[Tensor, float]:
-    """Return a minimum-norm linear function: -1 on all rows except the last, 1 on the last row, minus CLOSENESS."""
+    """Return weight and bias of a linear function that is positive only on the last row.
+
+    It is the minimum-norm function with the value 1 on the last row and -1 on all others, shifted down by CLOSENESS.
+    """
     points = features.double().cpu()
     centre = points[:-1].mean(0)
     wanted = torch.cat([torch.zeros(len(points) - 1), torch.full((1,), 2.0)]).double()

@@ -1,4 +1,4 @@
-"""Computes metrics of finished runs later, from the images and examples that a results folder keeps."""
+"""Computes metrics of finished runs later, from the images and examples that a results folder stores."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -40,7 +40,7 @@ _CLOSE = 1e-5  # of a distance, between two devices
 
 
 class MeasuredRun(NamedTuple):
-    """What was done with one run: "measured", "kept" (all measures were there) or "refused", with the reason."""
+    """Outcome for one run: "measured", "kept" if it had all metrics already, or "refused" with the reason."""
 
     cell: AttackRun
     state: str
@@ -149,7 +149,7 @@ class _Subject:
         return ServerUsage() if self._loaded is None else pop_usage(self._loaded[0])
 
     def measure(self, outcome: RunResult, asked: Sequence[str]) -> MeasuredRun:
-        """Measure what one run lacks of the measures."""
+        """Compute the requested metrics that one run lacks."""
         cell = outcome.cell
         known = {_settings(each) for each in cell.measured}
         lacking = [each for each in asked if _settings(each) not in known]
@@ -158,7 +158,11 @@ class _Subject:
         name = f"measures-{cell.key}"
         lock = self.store.claim(name)
         if lock is None:
-            return MeasuredRun(cell, "refused", "a different process is measuring it")
+            return MeasuredRun(
+                cell,
+                "refused",
+                "a different process is measuring it; run the command again when that process has ended",
+            )
         try:
             return MeasuredRun(cell, "measured", "", self._measure(outcome, lacking))
         except DavylampError as error:
@@ -268,14 +272,14 @@ def _check_kept(store: ResultsStore, cell: AttackRun) -> None:
     missing = [n for n in range(cell.shards) if not store.images_path(f"{cell.key}-{n}").is_file()]
     if missing:
         some = "" if len(missing) == cell.shards else f" of {len(missing)} of {cell.shards} shards"
-        raise Unavailable(f"its examples{some} were not kept; evaluate with `keep_images`")
+        raise Unavailable(f"its examples{some} were not stored; evaluate with `keep_images`")
 
 
 def _check_examples(result: AttackResult, inputs: Tensor) -> None:
-    """Raise Unavailable if the kept examples do not have the recorded distances."""
+    """Raise Unavailable if the stored examples do not have the recorded distances."""
     made, recorded = perturbation_distances(inputs, result.adv_inputs).linf, result.distances.linf
     if not torch.allclose(made.to(recorded), recorded, rtol=0, atol=_CLOSE, equal_nan=True):
-        raise Unavailable("the kept examples are not those of its record: their distances differ")
+        raise Unavailable("the stored examples do not match the record: their distances differ")
 
 
 def _recorded_result(

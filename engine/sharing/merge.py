@@ -19,6 +19,20 @@ from ..store.plan_records import forget_finished, join_all
 from ..store.store import FORMAT, KINDS, ResultsStore
 from .gather import NEWEST, MergePlan, gather
 
+_NOUNS = {  # files of a results folder, by kind
+    "clean": "clean record",
+    "cells": "run",
+    "parts": "shard",
+    "transfer": "transfer record",
+    "fits": "fitted attack",
+    "checks": "probe record",
+    "corruptions": "corruption record",
+    "references": "imported record",
+    "detections": "detector record",
+    "published": "leaderboard",
+    "images": "image file",
+}
+
 _SHOWN = 8  # most conflicts or damaged files named in a message
 
 
@@ -160,11 +174,8 @@ def count_records(gathered: MergePlan) -> dict[str, int]:
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
-    """Describe numbers of files by kind: "34 cells, 1 check". Words such as "clean" have no plural."""
-    return ", ".join(
-        counted(count, kind.removesuffix("s"), kind) if kind.endswith("s") else f"{count} {kind}"
-        for kind, count in counts.items()
-    )
+    """Describe numbers of files by kind: "34 runs, 1 clean record"."""
+    return ", ".join(counted(count, _NOUNS.get(kind, kind.removesuffix("s"))) for kind, count in counts.items())
 
 
 def _count_files(folder: Path) -> dict[str, int]:

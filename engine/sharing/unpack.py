@@ -151,7 +151,10 @@ def _extract(bundle: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, digest
             hashed.update(chunk)
             file.write(chunk)
     if digest is not None and hashed.hexdigest() != digest:
-        raise InvalidInput(f"refused: {entry.filename} of {source} does not match its checksum")
+        raise InvalidInput(
+            f"refused: {entry.filename} of {source} does not match its checksum; the bundle is damaged or was changed, "
+            "so get it again from its author"
+        )
 
 
 def _check_manifest(draft: Path, source: Path) -> None:

@@ -24,8 +24,8 @@ MANIFEST = "verdict.json"
 _LARGEST_TEXT = 64 << 20  # bytes of the manifest
 _CLASSES = 1 << 20  # labels are smaller: a model may need memory for each class
 _OTHERS = {
-    "manifest.json": "a task of a server: davylamp server verify",
-    "bundle.json": "a bundle of results: davylamp import",
+    "manifest.json": "the results of a server's task; check them with `davylamp server verify`",
+    "bundle.json": "a bundle of results; unpack it with `davylamp import`",
 }
 
 

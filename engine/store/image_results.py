@@ -65,12 +65,12 @@ class ImageResults:
 
     @cached_property
     def by_model(self) -> np.ndarray:
-        """Whether each result is invalid through the model, bool; False if no reason is recorded."""
+        """Whether the model made each result invalid, bool; False if no reason is recorded."""
         return self._invalid_by("model")
 
     @cached_property
     def by_library(self) -> np.ndarray:
-        """Whether each result is invalid through the library, bool; False if no reason is recorded."""
+        """Whether the library made each result invalid, bool; False if no reason is recorded."""
         return self._invalid_by("library")
 
     @cached_property

@@ -72,7 +72,11 @@ def _about_cells(outcomes: "Results") -> Iterator[Finding]:
         yield _about(cell, "unknown-attack", "omitted: {why}, on {model}", "warn", why=why, model=cell.subject.name)
     foreign = {each.cell.attack for each in outcomes.done if is_foreign(each.cell) and not each.cell.row.is_user_attack}
     for attack in sorted(foreign):
-        yield note("not-in-catalogue", "not in the catalogue, described by its records: {attack}", attack=attack)
+        yield note(
+            "not-in-catalogue",
+            "{attack} is not in the catalogue of this davylamp; the names and settings come from its records",
+            attack=attack,
+        )
     for cell in outcomes.running:
         yield _about(cell, "not-finished", "unfinished, omitted: {subject}", "warn", seed=cell.seed)
     if count := len(outcomes.waiting):
@@ -228,20 +232,22 @@ def saturation_line(cell: AttackRun, meta: Mapping[str, Any]) -> str:
         return ""
     norm, shares = cell.threat_model.norm, dict(zip(search["radii"], search["shares"], strict=True))
     radius, n = search["radius"], search["attacked"]
-    share = f"fools {_count(shares[radius] * n)} of {n} images"
+    share = f"{_count(shares[radius] * n)} of {n} images fooled"
     most = _count(max(shares.values()) * n)
     if not max(shares.values()):
-        why = "largest radius tried; nothing was fooled at any radius"
+        why = "the largest radius tried; no image was fooled at any radius"
     elif not search["seen"]:
-        why = f"largest radius tried ({share}); success was still rising"
+        why = f"the largest radius tried ({share}); the rate was still rising"
     else:
-        why = f"smallest radius ({share}) within {search['threshold']:.0%} of the highest success ({most})"
+        why = (
+            f"the smallest radius whose rate ({share}) is within {search['threshold']:g} of the highest ({most} of {n})"
+        )
     searched = ", ".join(format_radius(norm, each) for each in shares)
     if nothing := sum(search.get("violations", ())):
         searched += f"; {nothing} results at these radii are invalid and count as not fooled"
     if lost := search.get("failed"):
         searched += f"; it crashed at {', '.join(format_radius(norm, each) for each, _ in lost)}: {lost[0][1]}"
-    return f"{cell.title} on {cell.subject.name}: {norm} {format_radius(norm, radius)}: {why} (run at {searched})"
+    return f"{cell.title} on {cell.subject.name}: {norm} {format_radius(norm, radius)}, {why}; tried: {searched}"
 
 
 def _worst_case_line(cell: AttackRun, columns: Mapping[str, np.ndarray]) -> str:

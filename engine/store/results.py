@@ -106,9 +106,10 @@ class RunResult:
 
     @property
     def differs_unchanged(self) -> np.ndarray:
-        """Whether each image was returned unchanged although its prediction differs, (n,) bool.
+        """Whether the attack returned each image unchanged, but the model now predicts a different class, (n,) bool.
 
-        All are False if examples are judged differently from clean images: on 8 bits, or on samples of a random model.
+        All are False if the run rounds examples to 8 bits, or judges them on several samples of a random model. Clean
+        images are then classified in a different way than examples.
         """
         if self.cell.pixels or self.is_random:
             return np.zeros(len(self.columns["label"]), bool)
@@ -534,7 +535,8 @@ def _leave_undeclared(outcomes: Results) -> Results:
     declared = {cell.subject.key for cell in (each.cell for each in outcomes.done) if cell.draws}
     declared -= {key for key, clean in outcomes.clean.items() if answers_change(clean.meta)}
     old = {
-        each.cell.key: f"omitted: {each.cell.title} on {each.cell.subject.model}: from before it was declared random"
+        each.cell.key: f"omitted: {each.cell.title} on {each.cell.subject.model}: it ran before the model was declared "
+        "as random"
         for each in outcomes.done
         if each.cell.subject.key in declared and not each.cell.draws and each.results.is_unsteady
     }

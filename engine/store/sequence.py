@@ -40,7 +40,7 @@ class SequenceRecord:
 
     @property
     def sentence(self) -> str:
-        """A sentence: the number of images, the answers, and the validity of the intervals."""
+        """Description of the question, the number of images, the answers so far, and the validity of the intervals."""
         answers = f" ({'; '.join(self.answers)})" if self.answers else ""
         state = "decided" if self.is_decided else "not decided"
         return (
@@ -74,4 +74,7 @@ def write_sequence(store: ResultsStore, record: SequenceRecord) -> None:
             path, lambda draft: draft.write_text(json.dumps(asdict(record), indent=1) + "\n", encoding="utf-8")
         )
     except OSError as error:
-        raise Unavailable(f"could not write {path} ({error}); free space and run it again to resume") from error
+        raise Unavailable(
+            f"could not write {path} ({error}); free disk space or change the permissions, and run the command "
+            "again to resume"
+        ) from error

@@ -228,7 +228,9 @@ class ResultsStore:
         except Timeout:
             return None
         except OSError as error:
-            raise Unavailable(f"could not write {lock.lock_file} ({error}); free disk space and try again") from error
+            raise Unavailable(
+                f"could not write {lock.lock_file} ({error}); free disk space or change the permissions, and try again"
+            ) from error
 
     def release(self, name: str, lock: FileLock) -> None:
         """Release the lock of a task."""
@@ -261,7 +263,10 @@ class ResultsStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, save)
         except OSError as error:
-            raise Unavailable(f"could not write {path} ({error}); free space and run it again to resume") from error
+            raise Unavailable(
+                f"could not write {path} ({error}); free disk space or change the permissions, and run the command "
+                "again to resume"
+            ) from error
 
     def _names(self, kind: Kind) -> list[str]:
         try:

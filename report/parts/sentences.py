@@ -273,7 +273,11 @@ def _compare_attacks(standing: ThreatModelRanking) -> str:
     few = few if images < least else ""
     if not rest:
         p = min(each.p for each in tied)
-        differ = "Not significantly different" if p >= standing.level else "Significantly different on single images"
+        differ = (
+            "Not significantly different"
+            if p >= standing.level
+            else "Equal medians, but significantly different image by image"
+        )
         return f"{differ}: {'' if len(tied) == 1 else 'least '}sign test p = {p:.2g}{few}"
     close = [each for each in rest if not each.apart]
     largest = max(each.p for each in (rest if not close else (*tied, *rest)))

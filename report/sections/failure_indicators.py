@@ -42,8 +42,8 @@ def write_trust(checks: Sequence[Finding]) -> Section:
         Collapsible(f"Passed or unknown ({len(quiet)})", others),
     )
     lead = (
-        f"Can these numbers be trusted? {summary}. Indicators of a flawed evaluation, named as in Pintor et al. 2022 "
-        "and Carlini et al. 2019 if named there. Those that need extra runs are computed by "
+        f"Can these numbers be trusted? {summary}. Each indicator is a sign of a flawed evaluation. If Pintor et al. "
+        "2022 or Carlini et al. 2019 have a name for it, this name is used. Some indicators need extra runs: "
         "`davylamp check FOLDER --probe`."
     )
     fired_as = ", ".join(f"{counts[state]} {state}" for state in ("fail", "warn") if counts[state])

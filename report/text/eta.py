@@ -103,7 +103,7 @@ class TimeLeft:
         self._now = name
 
     def skip(self, name: str, images: int) -> None:
-        """Count images that need no computation."""
+        """Remove images that need no computation from the total and from the remaining images of a run."""
         self.total -= images
         if name in self._parts:
             self._parts[name].left = max(self._parts[name].left - images, 0)

@@ -238,14 +238,18 @@ def _plain(table: LatexTable) -> list[list[str]]:
 def _caption(table: LatexTable, style: LatexStyle) -> list[str]:
     sentences = [sentence for sentence in table.caption if sentence]
     counts, split = table.counts, len(table.counts) > 1
-    index = f", its index the number of {table.unit} $n$" if split else ""
+    index = f", the subscript is the number of {table.unit} $n$" if split else ""
     if table.has_intervals and style.intervals != "plain" and table.interval:
-        where = {"brackets": "In brackets the", "subscript": "In the index the", "plus-minus": "After the value the"}
-        index = index.replace("its index", "behind it") if style.intervals != "brackets" else index
+        where = {
+            "brackets": "In brackets the",
+            "subscript": "In the subscript the",
+            "plus-minus": "After the value the",
+        }
+        index = index.replace("the subscript is", "followed by") if style.intervals != "brackets" else index
         ends = ", as differences from the value" if style.intervals == "plus-minus" else ""
         sentences.append(f"{where[style.intervals]} {table.interval}{ends}{index}.")
     elif split:
-        sentences.append(f"The index is the number of {table.unit} $n$.")
+        sentences.append(f"The subscript is the number of {table.unit} $n$.")
     sentences += [f"$n = {counts[0]}$ {table.unit}."] if len(counts) == 1 else []
     sentences += [table.rule] if table.best and table.rule else []
     return [*sentences, *([table.made] if table.made else [])]

@@ -110,7 +110,7 @@ def _columns(table: Table) -> list[str]:
 
 
 def _same(table: Table) -> list[str]:
-    """Return the labels of threat model and images that are equal in all rows, if there are several rows."""
+    """Return the columns of threat model and images whose value is the same in all rows; empty for a single row."""
     names = [name for name in _columns(table) if name in _OF_ALL] if len(table.rows) > 1 else []
     return [name for name in names if len({str(row.labels[name]) for row in table.rows}) == 1]
 

@@ -6,8 +6,8 @@ from ..library import KnownIssue
 
 FINDINGS: Mapping[str, KnownIssue] = {
     "overshoot-at-the-end": KnownIssue(
-        "checks whether the boundary is crossed before the overshoot is added, so it ends slightly farther from the "
-        "image than implementations that check after it"
+        "tests for misclassification before it adds the overshoot. Implementations that test afterwards end slightly "
+        "nearer to the image"
     ),
     "confidence-in-the-loss": KnownIssue(
         "linf: uses the confidence in the loss but not when selecting the result, so any misclassified image "

@@ -16,7 +16,7 @@ from .transforms import ArtTransform, Transform
 class TorchvisionResizePad(Transform):
     """Random shrinking with nearest-neighbour sampling.
 
-    The result is placed at random on black, in the original size.
+    The smaller image is put at a random place on a black image of the original size.
     """
 
     def __init__(self, smallest: float):

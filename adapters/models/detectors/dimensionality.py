@@ -17,9 +17,9 @@ class LocalDimensionality(Scorer):
     """Detector whose score is the log-odds of a logistic regression on local dimensions (Ma et al. 2018).
 
     The regression uses one dimension per layer with weights. The dimension is estimated from the distances to the
-    nearest images of a fixed set of clean images, whereas the paper uses the images of the same batch. The negative
-    class consists of clean images, and of these images with noise of the same mean l2 norm as the attack's
-    perturbations. The positive class consists of adversarial images.
+    nearest images of a fixed set of clean images, whereas the paper uses the images of the same batch. The positive
+    class has the adversarial images. The negative class has the clean images, each without and with noise. The noise
+    has the same mean l2 norm as the attack's perturbations.
     """
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:

@@ -85,7 +85,7 @@ def layers_of(classifier: Classifier) -> list[nn.Module]:
 def check_layers_here(classifier: Classifier, reader: str) -> None:
     """Raise Unsupported if a model's layers are in a different process.
 
-    `reader` is what needs them, for the message.
+    `reader` is the attack, metric or detector that needs them, for the message.
     """
     if runs_in_process(classifier):
         raise Unsupported(

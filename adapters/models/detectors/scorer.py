@@ -34,7 +34,9 @@ class ExamplePairs(NamedTuple):
 
 
 class Scorer(ABC):
-    """A detector bound to a model. It is fitted once and then scores images. A higher score means more adversarial.
+    """A detector bound to a model. It is fitted once and then scores images.
+
+    A higher score means that an image is more likely adversarial.
 
     Args:
         classifier: the model, frozen.

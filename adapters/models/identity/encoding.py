@@ -1,8 +1,8 @@
 """Adds any value in a model to a hash, so that equal values have the same hash on every machine.
 
-The visible attributes of some objects do not determine their content: those that pickle cannot store either, such as
-an open file or socket, a connection to a server, or state in a C library. They are recorded as reasons why the
-identity is unknown.
+Some objects cannot be identified by their attributes, such as an open file or socket, a connection to a server, or
+state in a C library. pickle cannot store these objects either. They are recorded as reasons why the identity is
+unknown.
 """
 
 import enum
@@ -356,7 +356,7 @@ class Encoder:
     def add_module(self, value: types.ModuleType) -> None:
         """Add a module to the hash that local code uses.
 
-        Of a local module, add all functions, classes and plain values.
+        For a local module, all its functions, classes and plain values are added.
         """
         name = value.__name__
         if name.partition(".")[0] in REMOTE:

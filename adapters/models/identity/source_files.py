@@ -19,7 +19,7 @@ _MOST_FILES = 2000
 class SourceFiles:
     """The files and packages that contain a model's code.
 
-    Of the user's files, the code counts, without comments and layout, and with the local files that they import. An
+    A user's file is identified by its code, without comments and layout, and by the local files that it imports. An
     installed package is identified by the files that define the model's classes, and by the first two numbers of its
     version, so that a patch release does not invalidate stored results. Python and torch are identified by their
     versions elsewhere.

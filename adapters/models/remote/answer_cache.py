@@ -75,9 +75,9 @@ class AnswerCache:
             database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
 
     def fingerprints(self, model: str) -> dict[str, np.ndarray]:
-        """Return a model's earlier fingerprints by digest.
+        """Return the stored fingerprints of a model, by the digest of each.
 
-        Each consists of the model's outputs for the P probe images, float64, shape (P, K).
+        A fingerprint is the model's outputs for the P probe images, float64, shape (P, K).
         """
         with self._open() as database:
             rows = database.execute("SELECT digest, answers, classes FROM fingerprints WHERE model = ?", (model,))

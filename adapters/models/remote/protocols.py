@@ -102,7 +102,7 @@ class OpenInference:
         """Read the output from a response, as float32 or int64 in its original shape.
 
         Raises:
-            ValueError: if the response has no output. The error text completes "got ...".
+            ValueError: if the response has no output. The error text continues a message that ends with "got".
         """
         length = reply.headers.get(JSON_BYTES.lower(), "")
         self.is_binary = self.is_binary or bool(length)  # it sends binary data, whether or not it lists the extension
@@ -140,7 +140,7 @@ def read_json(reply: Reply, body: bytes) -> Any:
     """Parse the JSON in a response.
 
     Raises:
-        ValueError: if the body is not JSON. The error text completes "got ...".
+        ValueError: if the body is not JSON. The error text continues a message that ends with "got".
     """
     try:
         return json.loads(body)
@@ -271,7 +271,7 @@ class JsonForm:
         """Read the output from a response: scores, float32, shape (N, K), or labels, int64, shape (N,).
 
         Raises:
-            ValueError: if the response contains no output. The error text completes "got ...".
+            ValueError: if the response contains no output. The error text continues a message that ends with "got".
         """
         content = read_json(reply, reply.body)
         if not isinstance(content, dict):

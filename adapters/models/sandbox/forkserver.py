@@ -58,11 +58,12 @@ class _Forked(NamedTuple):
 
 
 class _ForkServer:
-    """The workers of a fork server, by process id.
+    """A server that forks workers on request, and keeps them by process id.
 
-    Untrusted workers have a sandbox of their own. Their processes and memory are counted, and no process outlives them.
-    The system's limits are not sufficient. `RLIMIT_DATA` applies to each process separately. `RLIMIT_NPROC` does not
-    apply to root and, in older kernels, is shared by all sandboxes.
+    Each untrusted worker runs in its own sandbox. The server counts the processes and the memory of the sandbox, and
+    ends all its processes when the worker ends. It does this because the system's limits are not sufficient:
+    `RLIMIT_DATA` applies to each process separately, and `RLIMIT_NPROC` does not apply to root. In older kernels, all
+    sandboxes share the limit `RLIMIT_NPROC`.
 
     Args:
         control: socket from which requests are received.
@@ -98,8 +99,8 @@ class _ForkServer:
     def _wait(self) -> tuple[bool, list[int]]:
         """Wait until a request arrives, a worker ends, a socket is closed, or untrusted workers must be checked.
 
-        Return whether a request has arrived, and the workers whose socket the parent process has closed. Those closed
-        before the request was sent are included, because the request is looked for first.
+        Return whether a request has arrived, and the workers whose socket the parent process has closed. The server
+        looks for the request first, so every socket that was closed before the request was sent is included.
         """
         watched = select.poll()
         watched.register(self._control, select.POLLIN)

@@ -1,7 +1,7 @@
 """Memory shared by two processes, and the tensors in it, whose descriptions are validated before they are read.
 
-The memory has no name, so it is freed when both processes end or are killed. Only what is written takes space. On Linux
-it is sealed, so that it cannot be shortened while it is read.
+The memory has no name, so it is freed when both processes end or are killed. Parts that are never written take no
+space. On Linux the memory is sealed, so that it cannot be shortened while it is read.
 """
 
 import math
@@ -94,7 +94,9 @@ class SharedBytes:
         checked = [_checked(each) for each in described]
         size = sum(_aligned(math.prod(shape) * dtype.itemsize) for dtype, shape, _, _ in checked)
         if size > self.size:
-            raise ValueError(f"it announced {size / 2**30:.3g} GiB, expected at most {self.size / 2**30:.3g} GiB")
+            raise ValueError(
+                f"it announced tensors of {size / 2**30:.3g} GiB, expected at most {self.size / 2**30:.3g} GiB"
+            )
         return [self._take(*each) for each in checked]
 
     def _take(self, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:

@@ -201,7 +201,14 @@ class _Loader(NamedTuple):
         return defended
 
     def _load_bare(self, original: str, last: str) -> Classifier:
-        """Load a model without further parts: from a collection, a weights file, or a factory in a file."""
+        """Load a model whose name has no defence, detector or setting after a "+".
+
+        The name is that of a model in a collection, a weights file, or a function in a Python file.
+
+        Args:
+            original: part of the full name before the last "+", which an error distinguishes from a model name.
+            last: part after the last "+", named by the error if it is no known defence.
+        """
         name = self.name
         if is_weights_name(name):
             return self._load_trained(name)
@@ -255,7 +262,7 @@ class _Loader(NamedTuple):
         return self._place(classifier, *original.split("+"))
 
     def _place(self, classifier: Classifier, *names: str) -> Classifier:
-        """Move a classifier from the CPU to its device. If a collection has one of the names, it is also quickened.
+        """Move a classifier from the CPU to its device. If a collection has one of the names, it is also made faster.
 
         Its batch normalisation is folded, and its memory layout chosen (`tools/speed/models.py` measures the effect).
         Folding is checked on the CPU, because other devices may round too coarsely (TF32) for the comparison of the two

@@ -33,7 +33,7 @@ class Provider:
     def matches(self, rest: str) -> bool:
         """Whether a name, given without its prefix, may belong to this collection.
 
-        Only loading it shows whether it does.
+        Only loading shows whether such a model exists.
         """
         return bool(self.patterns) or rest in self.names()
 

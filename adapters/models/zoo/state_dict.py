@@ -124,7 +124,9 @@ def fit_state(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> l
     wrong = [f"{len(names)} {what} ({_named(names)})" for what, names in parts.items() if names]
     if wrong:
         kind = type(module).__name__
-        raise InvalidInput(f"expected weights of {kind} in {path}, of {len(wanted)} got {'; '.join(wrong)}")
+        raise InvalidInput(
+            f"the weights in {path} do not fit {kind}, which has {len(wanted)} tensors: {'; '.join(wrong)}"
+        )
     module.load_state_dict(dict(weights), strict=False)
     return notes
 

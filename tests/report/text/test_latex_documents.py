@@ -51,7 +51,7 @@ def test_a_style_is_a_list_of_words():
     ("intervals", "shown", "said"),
     [
         ("brackets", r"{\scriptsize [0.250, 0.750]}", "In brackets the 95"),
-        ("subscript", r"\textsubscript{[0.250, 0.750]}", "In the index the 95"),
+        ("subscript", r"\textsubscript{[0.250, 0.750]}", "In the subscript the 95"),
         ("plus-minus", r"$^{+0.150}_{-0.350}$", "as differences from the value"),
         ("plain", None, "$n = 8$ images"),
     ],

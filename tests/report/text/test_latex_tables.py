@@ -69,7 +69,7 @@ def test_a_table_of_attacks(attacks, parse_latex):
     ]
     for said in (
         "MR: Misclassification ratio",
-        "its index the number of images",
+        "the subscript is the number of images",
         "best point estimate for the attack",
         "foolbox 3.3.4",
         "In every row: invalid 0.",
