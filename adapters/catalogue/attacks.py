@@ -1,6 +1,7 @@
 """The canonical attacks, with their usual titles and sources.
 
-The last argument of each row holds the parameters that `compare` passes to every library unless the user sets them.
+The last argument of each attack has the matched parameters: values that `compare` passes to every library unless the
+user sets the parameters.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A mapping that is built when it is first used."""
+"""A mapping that is built at its first use."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -8,13 +8,13 @@ Value = TypeVar("Value")
 
 
 class LazyMapping(Mapping[str, Value]):
-    """A mapping that calls `make` once, at the first access, to build its contents.
+    """A mapping whose contents are built at the first access.
 
-    The catalogue uses it because the library definitions of other packages import `davylamp.adapters`, and so cannot be
-    loaded while that package is itself being imported.
+    The catalogue is such a mapping. Library definitions of other packages import `davylamp.adapters`. They therefore
+    cannot be loaded while this package is itself being imported.
 
     Args:
-        make: returns the mapping.
+        make: function that returns the contents. It is called once.
     """
 
     def __init__(self, make: Callable[[], Mapping[str, Value]]):
