@@ -13,7 +13,7 @@ from .attacks import ATTACKS as CANONICAL
 
 
 def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[str]) -> str:
-    """Return the reason why a library definition cannot be used: it is invalid, or it conflicts with another definition.
+    """Return the reason why a library definition is invalid or conflicts with another definition.
 
     Args:
         library: the definition.

@@ -74,7 +74,7 @@ def find_implementation(name: str) -> Implementation:
 
 
 def resolve_implementation(attack: Any) -> Implementation:
-    """Return an implementation, given by its name, as an `Implementation`, or as a user's attack (see `as_implementation`)."""
+    """Return an implementation, given as its name, an `Implementation` or a user's attack (see `as_implementation`)."""
     if isinstance(attack, str):
         return find_implementation(attack)
     return _with_known_attack(attack if isinstance(attack, Implementation) else as_implementation(attack))

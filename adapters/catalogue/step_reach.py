@@ -16,9 +16,9 @@ _ANSWERS = "eot_iter"  # libraries' name for the number of samples at one point 
 
 
 def max_step_distance(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> float | None:
-    """Return the largest distance that an attack's steps can cover, in units of the radius: steps x step size / epsilon.
+    """Return the largest distance that an attack's steps can cover, in units of the radius.
 
-    Missing parameters have the library's defaults.
+    The distance is steps x step size / epsilon. Missing parameters have the library's defaults.
 
     Args:
         row: implementation of a fixed-budget attack.
