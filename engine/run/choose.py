@@ -8,13 +8,13 @@ from .processes import WorkerPoolExecutor
 
 
 def choose_executor(name: str, *, workers: int = 1, address: str | None = None, device: str = "cpu") -> Executor:
-    """Return the executor with a name: "local" (this process, or several) or "ray" (a cluster).
+    """Return the executor with a name.
 
     Args:
-        name: "local" or "ray".
-        workers: number of processes on this machine; for Ray, number of simultaneous tasks (0: as many as the cluster
-            can run).
-        address: address of a running Ray cluster; None to start one on this machine.
+        name: "local" for this machine, or "ray" for a Ray cluster.
+        workers: number of processes on this machine. For Ray, the number of simultaneous tasks. 0 stands for as many as
+            the cluster can run.
+        address: address of a running Ray cluster. None to start a cluster on this machine.
         device: device of the tasks. Without Ray, this machine must have it.
 
     Raises:
