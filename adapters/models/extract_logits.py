@@ -69,8 +69,8 @@ def extract_logits(
 def _place_of_logits(tensors: dict[int, Tensor], kind: str, name: str, count: int, classes: int | None) -> int:
     """Return the position of the logits among the tensors of a tuple or list.
 
-    If several tensors may be the logits, the one with `classes` columns is chosen. If no tensor may be, the first one
-    is.
+    If several tensors can be the logits, the one with `classes` columns is chosen. If no tensor can be the logits, the
+    first tensor is chosen.
     """
     likely = [
         place

@@ -22,8 +22,8 @@ KINDS: Mapping[str, str] = {
     "out-of-bounds": "the returned image has pixels outside [0, 1]",
     "out-of-ball": "the returned image is outside the ball, although the attack should stay inside",
     "black": "a black image was returned for an image that is not black",
-    "unchanged": "the attack returned the clean image, which it does not return on failure, or it queried no other "
-    "image",
+    "unchanged": "the attack returned the clean image although it returns a different image on failure, or it queried "
+    "only the clean image",
     "barely-moved": "not fooled, and the change is invisible at 8 bits and far smaller than the radius",
     "another-image": "the returned image belongs to a different image of the run",
     "nan-query": "not fooled, and the library queried a non-finite image or differentiated a non-finite loss",

@@ -59,7 +59,8 @@ def visit_layers(classifier: Classifier, inputs: Tensor, visit: Visit) -> None:
         for hook in hooks:
             hook.remove()
     if not calls:
-        raise Unsupported(f"{classifier.name} calls no convolution or linear layer")
+        why = "calls no convolution or linear layer, so metrics of layers cannot be computed"
+        raise Unsupported(f"{classifier.name} {why}")
 
 
 def layer_outputs(classifier: Classifier, inputs: Tensor) -> list[tuple[str, Tensor]]:

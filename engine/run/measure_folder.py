@@ -278,7 +278,8 @@ def _check_settings(cell: AttackRun, lacking: Sequence[str]) -> None:
     for each in lacking:
         if is_group(each) and read_group(each).name in known:
             before = plain_name(known[read_group(each).name])
-            raise InvalidInput(f"it was measured with {before}; evaluate into a new folder with {plain_name(each)}")
+            advice = f"to use {plain_name(each)}, evaluate into a new folder"
+            raise InvalidInput(f"it was measured with the settings {before}; {advice}")
 
 
 def _check_kept(store: ResultsStore, cell: AttackRun) -> None:

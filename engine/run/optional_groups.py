@@ -109,7 +109,7 @@ def tally_coverage(classifier: Classifier, inputs: Tensor, ranges: Ranges, group
 
     def tally(name: str, output: Tensor) -> None:
         if name not in ranges:
-            raise InvalidInput(f"expected the layers for which ranges were computed, got {name}")
+            raise InvalidInput(f"no ranges of neurons are known for the layer {name}, only for others")
         units, (low, high) = neuron_values(output, group["neurons"]), ranges[name]
         if group["k"] > units.shape[1]:
             raise InvalidInput(f"expected k from 1 to {units.shape[1]}, the neurons of {name}, got {group['k']}")

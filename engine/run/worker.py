@@ -44,8 +44,8 @@ from .task import Task, TaskResult
 _REMEMBERED = 1024  # number of shards whose clean metrics are cached
 _FILE = ".py:"  # part of the name of models and data from a user's file
 _NOT_PLANNED = (
-    "{} is not the one that the evaluation was planned for: either it is made with random numbers (set a seed in its "
-    "function), or its file was edited meanwhile (run the command again)"
+    "{} differs from the plan of this evaluation. Either its file was edited in the meantime (run the command again), "
+    "or its function draws random numbers (set a seed in the function)"
 )
 
 

@@ -264,7 +264,7 @@ def choose_examples(
     both = not shown.empty and examples is None
     return (
         results,
-        "examples='original' ranks by the examples made on the undefended model" if both else "",
+        "the folder also has examples made on the undefended model; examples='original' ranks by these" if both else "",
     )
 
 

@@ -186,6 +186,11 @@ def _answers(outcome: "RunResult") -> Tensor:
 
 
 def _over_usable(outcome: "RunResult", values: np.ndarray) -> np.ndarray:
-    """Set the values, (n,), of images to NaN that are unusable or have no predicted class."""
+    """Set the values of some images to NaN: unusable images, and images without a predicted class.
+
+    Args:
+        outcome: the run.
+        values: value of each image, (n,).
+    """
     results = outcome.results
     return results.leave_detected(np.where(results.usable & ~outcome.non_finite, values, np.nan))

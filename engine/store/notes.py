@@ -53,9 +53,9 @@ def sequence_notes(outcomes: "Results") -> Iterator[Finding]:
     if record is not None and record.population in drawn:
         yield note("sequence", record.sentence)
     sentence = (
-        "the images were drawn in random order from {population}: intervals of rates over all images are intervals "
-        "of the mean over all {population}, and stay valid for any number of images drawn; other intervals, ranks "
-        "and tests assume a fixed number of images"
+        "the images were drawn in random order from {population}. The interval of a rate over all images is that of "
+        "the mean over all {population}, and is valid for any number of drawn images. Other intervals, ranks and tests "
+        "assume a fixed number of images"
     )
     for population in sorted(filter(None, drawn)):
         yield note("drawn-images", sentence, population=population)
@@ -130,7 +130,8 @@ def unmeasured_line(cells: Iterable[AttackRun], folder: str | Path, *, kept: boo
         return ""
     named = f"not measured: {', '.join(lacking)}"
     add = f"`davylamp measure {quote(str(folder))} --metric all`"
-    return f"{named}; {add} adds them" if kept else f"{named}; add --metrics all, or --keep-images for {add} later"
+    later = f"add --metrics all to the evaluation, or add --keep-images and run {add} later"
+    return f"{named}; {add} adds them" if kept else f"{named}; {later}"
 
 
 def unsteady_models(outcomes: "Results") -> list[str]:

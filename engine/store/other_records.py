@@ -93,7 +93,7 @@ def fit_costs(meta: Mapping[str, Any]) -> dict[str, float]:
         meta: metadata of a run.
 
     Returns:
-        The costs. Empty if the run uses no fit of its own.
+        The costs. Empty if the attack of the run is not fitted.
     """
     fit = meta.get("fit")
     if not isinstance(fit, Mapping):

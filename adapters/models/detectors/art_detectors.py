@@ -20,7 +20,7 @@ class _BinaryNetwork(Scorer):
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
         del labels
         if pairs is None:
-            raise ValueError("expected adversarial images, got none")
+            raise ValueError("this detector is fitted on adversarial images, but none were given")
         given = self._look_at(torch.cat([clean, pairs.adversarial]))
         truth = np.repeat([0, 1], [len(clean), len(pairs.adversarial)])
         self.network = self._make(given.shape[1]).to(self.classifier.device)

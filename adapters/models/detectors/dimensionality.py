@@ -34,7 +34,7 @@ class LocalDimensionality(Scorer):
 
         del labels
         if pairs is None:
-            raise ValueError("expected adversarial images, got none")
+            raise ValueError("this detector is fitted on adversarial images, but none were given")
         count = min(self.parameters["reference"], len(clean) // 2)
         if count <= self.parameters["neighbours"]:
             wanted = f"more than {2 * self.parameters['neighbours']} clean images for {self.parameters['neighbours']}"

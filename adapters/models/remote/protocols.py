@@ -128,7 +128,10 @@ class OpenInference:
         """Complete the settings with the server's metadata. Settings in the model name take precedence."""
         kind, shape = encoding.datatype or self.input.datatype, self.input.shape
         if kind not in TYPES:
-            raise Unsupported(f"{self.address.name} takes {self.input.text}; images are sent as {', '.join(TYPES)}")
+            raise Unsupported(
+                f"{self.address.name} expects the input {self.input.text}, but davylamp sends images only as "
+                f"{', '.join(TYPES)}"
+            )
         if len(shape) not in (2, 4):
             wanted = "images of shape (N, C, H, W) or (N, H, W, C), or flat ones of shape (N, components)"
             raise Unsupported(f"expected a model that takes {wanted}, got the input {self.input.text}")

@@ -50,10 +50,10 @@ class RemoteModuleStub(nn.Module):
         how = {"gradients": gradients, "expected": expected, "precision": current_precision()}
         answer, tensors = self.process.ask("forward", [inputs.detach()], **how)
         if len(tensors) != 1:
-            raise self.process.refuse(f"expected logits, got {len(tensors)} tensors")
+            raise self.process.refuse(f"expected one tensor with the logits, got {len(tensors)} tensors")
         graph = answer.get("graph")
         if graph is not None and type(graph) is not int:
-            raise self.process.refuse("expected the number of an output")
+            raise self.process.refuse(f"expected the number of the output as an integer, got {type(graph).__name__}")
         self.note = one_line(answer.get("note", ""))
         try:
             self.answers.update_from(answer.get("answers"))

@@ -61,7 +61,7 @@ def test_what_was_edited_after_the_plan_is_not_recorded_as_planned(files, name):
     plan = make_plan(config())
     edit(files, name)
     summary = evaluate(plan, ResultsStore("results"))
-    assert all("is not the one that the evaluation was planned for" in reason for reason in summary.failed.values())
+    assert all("differs from the plan of this evaluation" in reason for reason in summary.failed.values())
     assert len(summary.failed) == 1
     again = evaluate(make_plan(config()), ResultsStore("results"))
     assert (again.done, again.failed) == (1, {})
