@@ -1,4 +1,4 @@
-"""Joins the library definitions into one catalogue. Neither the libraries nor torch are imported."""
+"""Joins the library definitions into one catalogue, without loading the libraries or torch."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -13,16 +13,7 @@ from .attacks import ATTACKS as CANONICAL
 
 
 def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[str]) -> str:
-    """Return the reason why a library definition is invalid or conflicts with another definition.
-
-    Args:
-        library: the definition.
-        known: attacks by name that are already in the catalogue.
-        findings: names of known issues that are already in the catalogue.
-
-    Returns:
-        The reason. "" if the definition can be used.
-    """
+    """Return why a library definition is invalid or conflicts with a different one; "" if it is valid."""
     introduced = {attack.name: attack for attack in library.introduces}
     for name, attack in introduced.items():
         if known.get(name, attack) != attack:
@@ -38,7 +29,7 @@ def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[s
 
 
 class Catalogue(NamedTuple):
-    """Libraries, attacks and implementations by name. Also the rejected libraries, with the reason of each."""
+    """Libraries, attacks and implementations by name, and the rejected libraries with the reasons."""
 
     libraries: Mapping[str, Library]
     attacks: Mapping[str, Attack]
@@ -48,7 +39,7 @@ class Catalogue(NamedTuple):
 
 @cache
 def catalogue() -> Catalogue:
-    """Build the catalogue, from the built-in libraries and from libraries that other packages provide."""
+    """Build the catalogue from the built-in libraries and from libraries that other packages provide."""
     records, refused = collect_libraries()
     libraries: dict[str, Library] = {}
     attacks = dict(CANONICAL)

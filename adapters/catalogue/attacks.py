@@ -1,7 +1,6 @@
 """The canonical attacks, with their usual titles and sources.
 
-The last argument of each attack has the matched parameters: values that `compare` passes to every library unless the
-user sets the parameters.
+The last argument of each row holds the parameters that `compare` passes to every library unless the user sets them.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Default norm and radius of a comparison, if the user does not give them."""
+"""Default threat model of a comparison, for the settings that the user does not give."""
 
 import math
 from collections.abc import Sequence
@@ -22,23 +22,23 @@ def choose_threat_model(
     epsilon: float | None = None,
     targeted: bool = False,
 ) -> ThreatModel:
-    """Complete a threat model for the comparison of an attack.
+    """Complete a threat model with the most widely supported norm and, if the attack needs a radius, the usual radius.
 
     Args:
-        attack: name of the canonical attack.
+        attack: the canonical attack.
         rows: the implementations under comparison.
         components: number of components of an image, C x H x W.
-        norm: norm of the perturbation. If None and `epsilon` is None, the norm that most of the implementations support
-            (in case of a tie, the first of linf, l2, l1, l0, unrestricted). If None and `epsilon` is given, the only
-            norm of the fixed-budget attack, or linf if `epsilon` is at most 1.
-        epsilon: the radius. If None, `default_epsilon` for a fixed-budget attack, and no radius for a minimum-norm
+        norm: norm of the perturbation. If None and `epsilon` is None, the norm in `rows` that most implementations of
+            the attack support (in case of a tie, the first of linf, l2, l1, l0, unrestricted). If None and `epsilon` is
+            given, the only norm of the fixed-budget attack, or linf if `epsilon` is at most 1.
+        epsilon: the radius. If None, `default_epsilon` for a fixed-budget attack and no radius for a minimum-norm
             attack.
         targeted: whether the attack is targeted.
 
     Raises:
         UnknownName: if there is no such norm.
         Unsupported: if no implementation supports the norm.
-        InvalidInput: if `epsilon` does not fit the norm, or if several norms are possible for it.
+        InvalidInput: if `epsilon` does not fit the norm, or leaves several norms possible.
     """
     if norm is not None:
         check_norm(norm)
@@ -61,18 +61,10 @@ def choose_threat_model(
 
 
 def _norm_that_follows(row: Implementation, have: Sequence[Norm], epsilon: float) -> Norm | None:
-    """Choose the norm for a radius that was given without a norm.
-
-    Args:
-        row: an implementation under comparison.
-        have: norms that the implementations support.
-        epsilon: the radius.
-
-    Returns:
-        linf if several norms are possible. None if only one norm is possible.
+    """Return the norm of a radius that was given without one: linf if several norms are possible, otherwise None.
 
     Raises:
-        InvalidInput: if the radius exceeds 1, linf is not possible, or the attack is a minimum-norm attack.
+        InvalidInput: if the radius exceeds 1 or linf is not possible, or if the attack is a minimum-norm attack.
     """
     wanted = f"epsilon {format_radius('linf', epsilon)} for {row.attack} needs a norm"
     name_it = f"add `norm={' or '.join(have)}`"
@@ -92,17 +84,10 @@ def _usual_norm(row: Implementation, have: Sequence[Norm]) -> Norm:
 
 
 def default_epsilon(norm: Norm, components: int) -> float | None:
-    """Return the radius that papers use for images of this size.
+    """Return the radius that papers use for images of this size, or None for "unrestricted".
 
     The radius is 4/255 for linf. For l2, it is a root mean square change of 2/255 per component (0.43 on CIFAR, 3.0 on
     ImageNet). For l1, it is 12 on CIFAR and grows with the side of the image. For l0, it is 1 % of the components.
-
-    Args:
-        norm: norm of the perturbation.
-        components: number of components of an image, C x H x W.
-
-    Returns:
-        The radius. None for "unrestricted".
     """
     sizes = {
         "linf": 4 / 255,

@@ -1,4 +1,4 @@
-"""Known issues of the libraries' algorithms, collected from all libraries. davylamp does not change the algorithms."""
+"""Known issues of the libraries' algorithms, collected from all libraries. The implementations run as shipped."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -23,5 +23,5 @@ FINDINGS: Mapping[str, str] = LazyMapping(lambda: {key: _text(issue) for key, is
 
 
 def known_issues_of(row: Implementation, norm: str) -> tuple[str, ...]:
-    """Return the names of an implementation's known issues that concern a norm."""
+    """Return the ids of an implementation's known issues that concern a norm."""
     return tuple(key for key in row.findings if not (norms := _all_findings()[key].norms) or norm in norms)

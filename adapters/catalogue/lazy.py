@@ -1,4 +1,4 @@
-"""A mapping that is built at its first use."""
+"""A mapping that is built when it is first used."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -8,13 +8,13 @@ Value = TypeVar("Value")
 
 
 class LazyMapping(Mapping[str, Value]):
-    """A mapping whose contents are built at the first access.
+    """A mapping that calls `make` once, at the first access, to build its contents.
 
-    The catalogue is such a mapping. Library definitions of other packages import `davylamp.adapters`. They therefore
-    cannot be loaded while this package is itself being imported.
+    The catalogue uses it because the library definitions of other packages import `davylamp.adapters`, and so cannot be
+    loaded while that package is itself being imported.
 
     Args:
-        make: function that returns the contents. It is called once.
+        make: returns the mapping.
     """
 
     def __init__(self, make: Callable[[], Mapping[str, Value]]):

@@ -33,11 +33,11 @@ UNIVERSAL = ("max_queries", "batch_size", "precision")
 
 
 def find_attack(name: str) -> Attack:
-    """Return the canonical attack with this name.
+    """Return the canonical attack of that name.
 
     Raises:
-        UnknownName: if there is no such attack. The message suggests similar names.
-        InvalidInput: if the name is that of a file without a function.
+        UnknownName: if there is no such attack. The message suggests close matches.
+        InvalidInput: if the name is a file without a function.
     """
     if name.endswith(".py"):
         raise InvalidInput(f"expected an attack from a file as FILE.py:FUNCTION, got {name!r}; write {name}:FUNCTION")
@@ -47,10 +47,10 @@ def find_attack(name: str) -> Attack:
 
 
 def find_implementation(name: str) -> Implementation:
-    """Return the implementation with this name: `library:attack`, `library:attack@variant` or `path/to/file.py:NAME`.
+    """Return the implementation `library:attack`, `library:attack@variant` or, from a file, `path/to/file.py:NAME`.
 
     Raises:
-        UnknownName: if there is no such implementation. The message suggests similar names.
+        UnknownName: if there is no such implementation. The message suggests close matches.
         Unavailable: if a user's file cannot be read.
         ModelFailed: if a user's file raises an error.
         InvalidInput: if a user's file has no such attack, or is named without a function.
@@ -74,7 +74,7 @@ def find_implementation(name: str) -> Implementation:
 
 
 def resolve_implementation(attack: Any) -> Implementation:
-    """Return an implementation, given as its name, an `Implementation` or a user's attack (see `as_implementation`)."""
+    """Return the implementation for a name, an `Implementation` or a user's attack (see `as_implementation`)."""
     if isinstance(attack, str):
         return find_implementation(attack)
     return _with_known_attack(attack if isinstance(attack, Implementation) else as_implementation(attack))
@@ -114,7 +114,7 @@ def find_library(name: str) -> Library:
 
 
 def require_library(name: str) -> None:
-    """Raise MissingLibrary if a library is not installed. The message contains the command that installs it."""
+    """Raise MissingLibrary if the library is not installed. The message contains the install command."""
     library = find_library(name)
     if not library.is_installed:
         raise _missing(library)
@@ -127,17 +127,10 @@ def _missing(library: Library, module: str = "", reason: str = "") -> MissingLib
 
 
 def load_class(row: Implementation, norm: str) -> Any:
-    """Import the attack class or function of a library for an implementation and a norm.
-
-    Args:
-        row: the implementation.
-        norm: the norm.
-
-    Returns:
-        The class or function.
+    """Import and return the library's attack class, or function, for an implementation and a norm.
 
     Raises:
-        MissingLibrary: if the library is not installed, or a package that it imports without declaring it.
+        MissingLibrary: if the library, or an undeclared dependency of the library, is not installed.
         Unsupported: if the implementation does not support the norm.
     """
     if norm not in row.classes:
@@ -151,7 +144,7 @@ def load_class(row: Implementation, norm: str) -> Any:
 
 
 def load_driver(row: Implementation) -> Callable[..., Tensor]:
-    """Import the driver of an implementation, the function that calls the library."""
+    """Import and return the driver of an implementation: the function that calls the library."""
     library = find_library(row.library)
     return _load_object(library.driver, library)
 
@@ -164,15 +157,7 @@ _FOR_FEW = {
 
 
 def why_not_on(row: Implementation, setting: RunSetting) -> str:
-    """Return the reason why an implementation cannot run in a setting.
-
-    Args:
-        row: the implementation.
-        setting: the threat model, images and model of the run.
-
-    Returns:
-        The reason, as a text that follows the name of the implementation. "" if it can run.
-    """
+    """Return why an implementation cannot run in this setting, as a text that follows its name. "" if it can run."""
     if setting.classes < row.min_classes:
         instead = f"; {_FOR_FEW[row.attack]} needs two" if row.attack in _FOR_FEW else ""
         return f"needs at least {row.min_classes} classes, got {setting.classes}{instead}"
@@ -183,26 +168,26 @@ def why_not_on(row: Implementation, setting: RunSetting) -> str:
 
 
 def load_fit(row: Implementation) -> Callable[..., Mapping[str, Tensor]]:
-    """Import the function that fits an implementation (`Implementation.fit`)."""
+    """Import and return the function that fits an implementation (`Implementation.fit`)."""
     return _load_object(row.fit, find_library(row.library))
 
 
 def load_apply(row: Implementation) -> Callable[..., Tensor]:
-    """Import the function that makes examples from fitted tensors (`Implementation.apply`).
+    """Import and return the function that makes examples from fitted tensors (`Implementation.apply`).
 
-    The default is a function that adds the fitted perturbation to the images.
+    The default function adds the fitted perturbation to the images.
     """
     library = find_library(row.library)
     return _load_object(row.apply or "davylamp.adapters.running.fit:add_perturbation", library)
 
 
 def load_call_context(row: Implementation) -> Callable[[], AbstractContextManager[Any]]:
-    """Import the context manager that davylamp enters for each call of the library."""
+    """Return the context manager that is active during each call of the library."""
     return _load_object(row.within, find_library(row.library)) if row.within else nullcontext
 
 
 def _load_object(path: str, library: Library) -> Any:
-    """Import the object "module:name". A leading dot stands for the library's package. Raises MissingLibrary."""
+    """Import "module:name". A leading dot is relative to the library's package. Raises MissingLibrary."""
     module, _, name = absolute_path(path, library).partition(":")
     try:
         with warnings.catch_warnings():
@@ -213,19 +198,14 @@ def _load_object(path: str, library: Library) -> Any:
 
 
 def check_support(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Check that an implementation supports a threat model and parameters.
-
-    Args:
-        row: the implementation.
-        threat_model: norm, radius, and whether the attack is targeted.
-        parameters: canonical parameters. Values may be given as text.
+    """Check that an implementation supports a threat model and parameters, and return the parameters converted.
 
     Returns:
-        The parameters, converted to their declared types.
+        The parameters in their declared types.
 
     Raises:
-        Unsupported: if the implementation cannot run, needs an epsilon, or does not have the norm, the targeted mode or
-            a parameter.
+        Unsupported: if the implementation is broken, lacks the norm, the targeted mode or a parameter, or needs an
+            epsilon.
         UnknownName: if there is no such parameter.
         InvalidInput: if a parameter has a wrong value.
     """
@@ -250,14 +230,14 @@ def check_support(row: Implementation, threat_model: ThreatModel, parameters: Ma
 def check_settings(
     row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any], radii: Tensor | None
 ) -> dict[str, Any]:
-    """Check and convert parameters like `check_support`. Also check the radii per image, if there are any.
+    """Check and convert the parameters like `check_support`, and check the radii per image.
 
-    With radii per image, `step_size` may have one value per radius.
+    `step_size` may have one value per radius.
 
     Raises:
         Unsupported: if the implementation does not support the threat model, a parameter, or a radius per image.
         UnknownName: if there is no such parameter.
-        InvalidInput: if a parameter has a wrong value, or there are not as many step sizes as radii.
+        InvalidInput: if a parameter has a wrong value, or the numbers of step sizes and radii differ.
     """
     if radii is not None and not (isinstance(radii, Tensor) and radii.ndim == 1 and len(radii)):
         got = f"a tensor of shape {tuple(radii.shape)}" if isinstance(radii, Tensor) else type(radii).__name__
@@ -289,13 +269,13 @@ def accepts_parameter(row: Implementation, parameter: str) -> bool:
 def check_parameter_names(
     names: Iterable[str], attack: str, rows: Sequence[Implementation], more: Mapping[str, Parameter]
 ) -> None:
-    """Raise an error for a parameter that does not exist, or that no implementation of an attack accepts.
+    """Raise an error for a parameter that does not exist or that no implementation of an attack accepts.
 
     Args:
         names: names of the parameters.
         attack: name of the canonical attack.
         rows: the implementations to run.
-        more: names that are valid in addition to the canonical parameters.
+        more: valid parameters in addition to the canonical ones.
 
     Raises:
         UnknownName: if there is no such parameter.
@@ -314,28 +294,18 @@ def supports_per_image_radii(row: Implementation, norm: str, parameters: Mapping
 
 
 def accepted_parameters(row: Implementation) -> list[str]:
-    """Return the names of all parameters that an implementation accepts. The parameters of its class come first."""
+    """Return the names of all parameters that an implementation accepts, beginning with those of its class."""
     names = [name for name in row.params if name not in SUPPLIED]
     restarts = ["restarts"] if row.random and "restarts" not in names else []
     return [*dict.fromkeys((*names, *restarts, *UNIVERSAL))]
 
 
 def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
-    """Return the library's default values for an implementation, read from the installed class.
+    """Return the library's default values by canonical name, read from the installed class. Raises MissingLibrary.
 
-    Parameters that the class sets by itself are omitted. A parameter without a default in the class has the value that
-    the driver passes. If the driver passes none, the parameter is omitted. A step size that depends on the radius is a
-    text, such as "0.03333 epsilon".
-
-    Args:
-        row: the implementation.
-        norm: the norm.
-
-    Returns:
-        Values by canonical name.
-
-    Raises:
-        MissingLibrary: if the library is not installed.
+    A parameter that the class requires has the value that its driver passes; it is omitted if the driver passes none.
+    Parameters that the class sets internally are omitted. A step size that depends on the radius is a string, such as
+    "0.03333 epsilon".
     """
     if row.given is not None:
         return declared_defaults(row)
@@ -354,10 +324,10 @@ def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
 
 
 def describe_implementation(row: Implementation) -> dict[str, Any]:
-    """Describe an implementation in JSON types, as `davylamp attacks --json` prints it.
+    """Describe an implementation as in the catalogue, in JSON types.
 
-    The entry `defaults` has the library's default values. If they differ between norms, it has the values by norm. It
-    is None if the library is not installed.
+    `defaults` holds the library's default values, by norm if they differ between norms. It is None if the library is
+    not installed.
     """
     attack = canonical_attack(row)
     try:

@@ -1,4 +1,4 @@
-"""Warnings about misleading settings: steps that cannot reach the radius, and samples that are averaged twice."""
+"""Warnings about misleading settings: steps that cannot reach the radius, and samples averaged twice."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,9 +16,9 @@ _ANSWERS = "eot_iter"  # libraries' name for the number of samples at one point 
 
 
 def max_step_distance(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> float | None:
-    """Return the largest distance that an attack's steps can cover, in units of the radius.
+    """Return the largest distance of an attack from its start, in units of the radius: steps x step size / epsilon.
 
-    The distance is steps x step size / epsilon. Missing parameters have the library's defaults.
+    Missing parameters have the library's defaults. A search has no fixed radius, so absolute step sizes give None.
 
     Args:
         row: implementation of a fixed-budget attack.
@@ -26,8 +26,8 @@ def max_step_distance(row: Implementation, threat_model: ThreatModel, parameters
         parameters: canonical parameters.
 
     Returns:
-        The distance. None without a radius, for an absolute step size in a search, if the implementation has no steps
-        of a known length or does not support the norm, and if the library is not installed.
+        The distance. None if there is no radius, or if the implementation has no steps of a known length, does not
+        support the norm or is not installed.
     """
     length = _LENGTH.get(row.attack, "step_size")
     if canonical_attack(row).kind != "fixed-budget" or not (
@@ -50,15 +50,12 @@ def max_step_distance(row: Implementation, threat_model: ThreatModel, parameters
 
 
 def short_steps_warning(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> str | None:
-    """Return a warning if all steps of an attack together are shorter than the radius.
+    """Return a warning if an attack's steps together are shorter than the radius; otherwise None.
 
     Args:
         row: implementation of any attack.
         threat_model: norm and radius.
-        parameters: parameters of the attack. Missing ones have the library's defaults.
-
-    Returns:
-        The warning. None if the steps reach the radius, or if this is unknown.
+        parameters: parameters of the attack; missing ones have the library's defaults.
     """
     reach = max_step_distance(row, threat_model, parameters)
     if reach is None or reach >= 1 - 1e-6:
@@ -69,17 +66,12 @@ def short_steps_warning(row: Implementation, threat_model: ThreatModel, paramete
 
 
 def note_library_step(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> str | None:
-    """Return a note if the user gives the number of steps, but no step size.
-
-    The library's default step size is then used.
+    """Return a note if steps are given without a step size, because the library's default is then used.
 
     Args:
         row: implementation of any attack.
         threat_model: norm and radius.
-        parameters: parameters that the user gives.
-
-    Returns:
-        The note. None in all other cases.
+        parameters: given parameters.
     """
     matched = canonical_attack(row).matched.get("step_size")
     if (
@@ -99,17 +91,14 @@ def note_library_step(row: Implementation, threat_model: ThreatModel, parameters
 def with_reaching_step_size(
     row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Complete the parameters of a radius search by a step size that reaches every radius.
+    """Return the parameters of a search, with a step size that reaches every radius if the library's does not.
 
-    A step size that the user gives is not changed. Nothing is added if the library's step size reaches every radius.
+    A given step size is not changed.
 
     Args:
         row: implementation of a fixed-budget attack.
         threat_model: norm, and the largest radius of the search.
         parameters: canonical parameters.
-
-    Returns:
-        The parameters.
     """
     if "step_size" in parameters or not accepts_parameter(row, "step_size"):
         return dict(parameters)
@@ -121,18 +110,15 @@ def with_reaching_step_size(
 
 
 def warn_repeated_draws(row: Implementation, norm: str, parameters: Mapping[str, Any], eot: int) -> str | None:
-    """Return a warning if an attack on a random model averages over samples twice.
+    """Return a warning if an attack averages several outputs, each of which is already a mean of several samples.
 
-    This happens if the attack averages several outputs by itself, and each output is already a mean of `eot` samples.
+    The result is None otherwise.
 
     Args:
         row: implementation of any attack.
         norm: norm of the threat model.
-        parameters: parameters of the attack. Missing ones have the library's defaults.
-        eot: number of samples of the random model whose mean the attack gets as one output.
-
-    Returns:
-        The warning. None if there is at most one average.
+        parameters: parameters of the attack; missing ones have the library's defaults.
+        eot: number of samples of the random model whose mean the attack sees.
     """
     if eot < 2 or row.params.get("samples") != _ANSWERS or norm not in row.classes:
         return None

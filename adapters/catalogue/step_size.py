@@ -1,4 +1,4 @@
-"""Step sizes that are relative to the radius, given as text: "2.5 epsilon / steps", "2 epsilon"."""
+"""Step sizes relative to the radius, as strings: "2.5 epsilon / steps", "2 epsilon"."""
 
 import re
 from collections.abc import Mapping
@@ -13,24 +13,21 @@ _RELATIVE = re.compile(r"(\d+(?:\.\d+)?) epsilon( / steps)?")
 
 
 def is_relative(value: object) -> bool:
-    """Whether a `step_size` is a text that is relative to the radius."""
+    """Whether a `step_size` is a string relative to the radius."""
     return isinstance(value, str) and bool(_RELATIVE.fullmatch(value))
 
 
 def resolve_step_size(parameters: Mapping[str, Any], epsilon: float | Tensor | None) -> dict[str, Any]:
-    """Replace a relative `step_size` by its value for a radius.
+    """Return the parameters with a relative `step_size` replaced by its value for a radius.
 
-    "K epsilon / steps" gives at most epsilon. A longer step would leave the ball, and CleverHans rejects it.
+    "K epsilon / steps" is limited to epsilon, because a longer step leaves the ball and CleverHans rejects it.
 
     Args:
         parameters: canonical parameters.
-        epsilon: the radius, or one radius per image. None for a minimum-norm attack, for which `step_size` is removed.
-
-    Returns:
-        The parameters.
+        epsilon: the radius, or one radius per image. If None (minimum-norm attacks), `step_size` is removed.
 
     Raises:
-        InvalidInput: if the text is not a relative step size. Also if it needs `steps`, and `steps` is missing or
+        InvalidInput: if the string is not a relative step size, or if it needs `steps` and these are missing or
             invalid.
     """
     step = parameters.get("step_size")
