@@ -19,8 +19,8 @@ from .threat_model import Norm, ThreatModel
 _SPENT = ("forwards", "backwards", "seconds")
 SURROGATE_PASSES = ("surrogate_forwards", "surrogate_backwards")
 UNSTEADY = (
-    "the model's output for one image differs between calls: declare random=True (in Python, or in the function that "
-    "FILE.py:NAME names: davylamp.Classifier(module, random=True))"
+    "the model's output for one image differs between calls: if it is random by design, declare it: --random or "
+    "MODEL+random:yes on the command line, davylamp.Classifier(module, random=True) in Python"
 )
 
 # Fault of an invalid result by its kind (`judge.KINDS`); unknown for all other kinds.
@@ -159,15 +159,11 @@ class AttackResult:
     def __repr__(self) -> str:
         rules = self.threat_model
         radius = "" if rules.epsilon is None else f" {rules.epsilon:.4g}"
-        attacked, fooled, violated = (int(flags.sum()) for flags in (self.attacked, self.success, self.invalid))
+        violated = int(self.invalid.sum())
         via = f" via {self.surrogate}" if self.surrogate else ""
         head = f"{self.implementation}{via}, {rules.norm}{radius}"
         head = "; ".join([note for note in self.notes if note == UNSTEADY] + [head])  # before any number
         more = "".join(f"; {note}" for note in self.notes if note != UNSTEADY)
-        total = float(self.fooled_rate.sum())
-        low, high = proportion_interval(total, attacked)[0], proportion_interval(total + self.undecided, attacked)[1]
-        rate = f" (MR {total / attacked:.3g}, 95 % interval [{low:.3g}, {high:.3g}])" if attacked else ""
-        summary = f"{fooled} of {attacked} attacked images fooled{rate}, {int(self.robust.sum())} robust"
         kinds = Counter(
             kind for kinds, hit in zip(self.violations, self.attacked.tolist(), strict=True) if hit for kind in kinds
         )
@@ -177,9 +173,18 @@ class AttackResult:
         if self.surrogate_forwards is not None and self.surrogate_backwards is not None:
             made = (self.surrogate_forwards.double().mean(), self.surrogate_backwards.double().mean())
             passes += ", {:.4g} and {:.4g} of the surrogate".format(*map(float, made))
-        if self.draws_fooled is not None:
-            more = f"; each judged on {self.draws} samples and fooled if at least half of them are{more}"
-        return f"AttackResult: {head}: {summary}, {violated} invalid{why}; {passes}; seed {self.seed}{more}"
+        return f"AttackResult: {head}: {self._outcomes()}, {violated} invalid{why}; {passes}; seed {self.seed}{more}"
+
+    def _outcomes(self) -> str:
+        """Return the numbers of fooled and robust images and the fooling rate, as text."""
+        attacked, fooled, robust = (int(flags.sum()) for flags in (self.attacked, self.success, self.robust))
+        total = float(self.fooled_rate.sum())
+        low, high = proportion_interval(total, attacked)[0], proportion_interval(total + self.undecided, attacked)[1]
+        rate = f"MR {total / attacked:.3g}, 95 % interval [{low:.3g}, {high:.3g}]" if attacked else ""
+        if self.draws_fooled is None:
+            return f"{fooled} of {attacked} attacked images fooled{f' ({rate})' * bool(rate)}, {robust} robust"
+        mean = f"{rate}: mean over {self.draws} samples of each of {attacked} attacked images; " * bool(rate)
+        return f"{mean}fooled on at least half of its samples: {fooled} of {attacked} images, on fewer: {robust}"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>{self.to_frame().to_html(max_rows=10)}"

@@ -21,8 +21,9 @@ from ..engine import Config, ResultsStore, evaluate, make_plan
 from ..engine.attack_run import AttackRun
 from ..engine.plan.plan import Plan
 from ..engine.plan.rerun import configs_of
-from ..engine.run.choose import choose_executor
+from ..engine.run.choose import choose_executor, spread_over_devices
 from ..engine.run.executor import Executor
+from ..engine.run.run_index import with_stored_runs
 from ..engine.store.data_frames import load_outcomes
 from ..engine.store.plan_records import list_cells
 from ..engine.tables.groups import shared_settings
@@ -99,7 +100,10 @@ def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Baseline:
     kept, notes = _usable(done, adaptive=adaptive)
     if not kept:
         raise InvalidInput(f"no attack was run on every model of {folder} ({'; '.join(notes)})")
-    configs = configs_of(kept)
+    shared = set.intersection(*({*cell.measured} for cell in kept))
+    measures = tuple(each for each in kept[0].measured if each in shared)
+    alike = [replace(cell, measures=measures, added=()) for cell in kept]
+    configs = configs_of(alike)
     if len(configs) != 1:
         datas = dict.fromkeys(f"{config.data} ({config.limit or len(config.images)} images)" for config in configs)
         raise InvalidInput(
@@ -225,7 +229,8 @@ def place(
     with ExitStack() as stack:
         lent, settings = classifiers_from_modules(models, stack, settings)
         config, store = replace(baseline.config, **settings), ResultsStore(out)
-        work = choose_executor(executor, workers=workers, address=address, device=config.device)
+        config, workers, devices = spread_over_devices(config, workers, executor)
+        work = choose_executor(executor, workers=workers, address=address, devices=devices)
 
         def run(plan: Plan) -> Any:
             with show(Evaluation(Path(out), plan=plan)) as advance:
@@ -272,6 +277,7 @@ class _NewModel:
         config = replace(self.config, images=tuple(images)) if images else self.config
         transport = config.transport(self.store.folder / ANSWERS)
         plan = make_plan(config, models=self.models, data=self.data, transport=transport)
+        plan = with_stored_runs(plan, self.store)
         summary = self.run(plan)
         self.traffic += summary.traffic
         self.keys |= {cell.key for cell in plan.cells}

@@ -18,7 +18,6 @@ from ..adapters.coercion import (
     read_target,
     read_text,
 )
-from ..adapters.data.datasets import Data
 from ..adapters.display_text import format_threat_labels
 from ..adapters.models.defences.names import describe_gradients, describe_sampling
 from ..adapters.models.remote.answer_cache import FILE as ANSWERS
@@ -38,16 +37,16 @@ from ..engine.plan.choices import assumed_texts, check_one_norm, format_defaults
 from ..engine.plan.config_file import base_config, expand_models, parameters_of, parse_attack_choice, read_parameter
 from ..engine.plan.plan import Part, Plan, count_processes, plan_for_part, read_part
 from ..engine.plan.presets import describe_preset
-from ..engine.run.choose import choose_executor
+from ..engine.run.choose import choose_executor, spread_over_devices
 from ..engine.run.evaluate import EvaluationSummary
 from ..engine.run.run_index import with_stored_runs
 from ..engine.sequential.evaluate_until import evaluate_until
 from ..engine.sequential.question import Question, parse_question
-from ..engine.sources import LoadOptions
+from ..engine.sources import DrawnImages, LoadOptions
 from ..engine.store.notes import list_changed, list_model_hints, list_saturations, list_unsteady
-from ..engine.store.results import as_results
 from ..engine.store.sequence import SequenceRecord
-from ..engine.store.versions import latest_versions, mark_evaluated
+from ..engine.store.store import EvaluatedFolder
+from ..engine.store.versions import mark_evaluated
 from ..engine.tables.table import By, Table
 from ..errors import DavylampError, InvalidInput
 from ..report.text.progress import describe_runs, show_plan
@@ -72,8 +71,8 @@ _THREAT = ("norm", "epsilon", "target", "parameters", "defaults")
 class Evaluation:
     """A results folder, and information on the call that filled it.
 
-    `table`, `to_frame`, `rank` and `report` are about the whole folder. The repr, and `davylamp.gate` and
-    `assert_robust` of an evaluation, are about the models and images of the call.
+    Its methods and repr, and `davylamp.gate` and `assert_robust` of an evaluation, are about the models and images of
+    the call, with all results that the folder has for them. `Evaluation(folder)` is about the whole folder.
 
     Attributes:
         folder: the folder of the records.
@@ -113,6 +112,11 @@ class Evaluation:
         return frozenset(() if self.plan is None else (subject.key for subject, _ in self.plan.subjects))
 
     @property
+    def source(self) -> Any:
+        """Path of the results, for functions that read a folder: restricted to `evaluated`, if that is not empty."""
+        return EvaluatedFolder(self.folder, self.evaluated) if self.evaluated else self.folder
+
+    @property
     def failed(self) -> tuple[str, ...]:
         """Reasons why runs failed, and why models or attacks were omitted."""
         reasons = () if self.summary is None else tuple(self.summary.failed.values())
@@ -127,11 +131,11 @@ class Evaluation:
 
     def table(self, by: By = "attacks", **options: Any) -> Table:
         """Build a table of metrics with intervals, see `davylamp.engine.build_table`."""
-        return build_table(self.folder, by=by, **options)
+        return build_table(self.source, by=by, **options)
 
     def to_frame(self, *, heavy: bool = False) -> pd.DataFrame:
         """Return one row per image and run, see `davylamp.engine.load`."""
-        return load(self.folder, heavy=heavy)
+        return load(self.source, heavy=heavy)
 
     def rank(
         self, subjects: Literal["models", "attacks", "implementations", "defences"] = "models", **options: Any
@@ -139,13 +143,13 @@ class Evaluation:
         """Rank the results, see `davylamp.rank`."""
         from .rankings import rank
 
-        return rank(self.folder, subjects, **options)
+        return rank(self.source, subjects, **options)
 
     def report(self, path: str | Path = "report.html") -> Path:
         """Write the report, see `davylamp.report`, and return its path."""
         from ..report.page.build import build_report, write_file
 
-        write_file(build_report(self.folder), Path(path))
+        write_file(build_report(self.source), Path(path))
         return Path(path)
 
     def __repr__(self) -> str:
@@ -163,8 +167,7 @@ class Evaluation:
         if self.plan is not None and len(self.plan.cells) > _MANY:
             return []
         try:
-            mine, _ = latest_versions(as_results(self.folder, ["CA", "RA"]), evaluated=self.evaluated)
-            rows = build_table(mine, by="models", metrics=["CA", "RA"], bootstrap=1).rows
+            rows = self.table("models", metrics=["CA", "RA"], bootstrap=1).rows
         except (DavylampError, OSError):  # nothing is there yet
             return []
         return [
@@ -261,12 +264,13 @@ def evaluate(
         defences: defences, such as "jpeg:quality=50". Each model is evaluated without a defence and with each defence.
         names: names of the images, length N.
         executor: "local" or "ray".
-        workers: processes on this machine.
+        workers: processes on this machine. With `device="cuda:all"`, at least one for each GPU.
         address: address of a Ray cluster; None to start one on this machine.
         part: "3/64": only this part of the work, for a job of a job array; "" for all.
         until: draw the images in random order, and stop once a question on worst-case robust accuracy over all of them
             is decided: "RA >= 0.6", "width <= 0.05" (of its interval), "A > B" for two models, each with or without
-            "@ linf 8/255", or "ranked" for the order of all models. The intervals hold at every number of images.
+            "@ linf 8/255", "ranked" for the order of all models, or "RA_union >= 0.5" for all threat models together.
+            The intervals hold at every number of images.
         surrogate: model on which the examples are made: a module, a name, or several (their logits are averaged). The
             examples are then tested on each of `models`, which the attack does not query.
         detectors: files of trained detectors. They are measured on the adversarial examples, which are then stored.
@@ -307,18 +311,18 @@ def evaluate(
         stack.enter_context(attack_isolation_context(chosen.isolation))
         if given is None:
             prestart_processes(chosen.isolation, (*chosen.models, *chosen.surrogate))
+        chosen, workers, devices = spread_over_devices(chosen, workers, executor)
         check_config(chosen)
         check_device(chosen.device)
         store = ResultsStore(_folder(out))
-        work = choose_executor(executor, workers=workers, address=address, device=chosen.device)
+        work = choose_executor(executor, workers=workers, address=address, devices=devices)
         transport = chosen.transport(store.folder / ANSWERS, count_processes(workers, chosen_part))
-        images_of: dict[str, Data] | None = None if question is None else {}
-        named = {"models": given, "data": images, "surrogates": lent, "fit_data": seen, "images_of": images_of}
+        drawn: dict[str, DrawnImages] | None = None if question is None else {}
+        named = {"models": given, "data": images, "surrogates": lent, "fit_data": seen, "drawn": drawn}
         plan = make_plan(chosen, **named, transport=transport)
+        plan = plan if question is not None else with_stored_runs(plan, store)  # each block looks for its own
         if chosen_part:
             plan = plan_for_part(plan, chosen_part)
-        elif question is None:
-            plan = with_stored_runs(plan, store)
         check_detectors_match(trained, [subject for subject, _ in plan.subjects], chosen.isolation)
         line = format_defaults_taken(plan.config, plan.cells, stated | ({"models"} if given is not None else set()))
         warnings = short_steps_warnings(plan.cells)
@@ -334,7 +338,7 @@ def evaluate(
         runs = describe_runs([cell.attack for cell in plan.runs_in_this_part], len(plan.subjects_here))
         begun = Evaluation(Path(out), None, tuple(notes), plan, line, tuple(warnings), runs=runs)
         how = {"executor": work, "retry_failed": retry_failed, "trust_unknown": trust_unknown}
-        begun = _run(begun, store, question, images_of, workers, progress_of(progress, show_evaluation), how)
+        begun = _run(begun, store, question, drawn, workers, progress_of(progress, show_evaluation), how)
         plan = begun.plan or plan
         mark_evaluated(store, plan.subjects)
         detections = _detect(trained, begun, given, images, transport)
@@ -381,7 +385,7 @@ def _run(
     begun: Evaluation,
     store: ResultsStore,
     question: Question | None,
-    images_of: Mapping[str, Data] | None,
+    drawn: Mapping[str, DrawnImages] | None,
     workers: int,
     progress: Callable[[Evaluation], AbstractContextManager[Any]],
     how: Mapping[str, Any],
@@ -396,11 +400,12 @@ def _run(
             return evaluate_plan(plan, store, progress=advance, **how)
 
     assert begun.plan is not None
-    if question is None or images_of is None:
+    if question is None or drawn is None:
         return replace(begun, summary=run(begun.plan))
     seed = begun.plan.config.seeds[0]
-    made = evaluate_until(begun.plan, images_of, store, question, seed=seed, workers=workers, run=run)
-    return replace(begun, plan=made.plan, summary=made.summary, stopped=made.record.sentence)
+    made = evaluate_until(begun.plan, drawn, store, question, seed=seed, workers=workers, run=run)
+    notes = dict.fromkeys((*begun.notes, *made.plan.notes))
+    return replace(begun, plan=made.plan, summary=made.summary, stopped=made.record.sentence, notes=tuple(notes))
 
 
 def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
@@ -511,9 +516,9 @@ def show_evaluation(evaluation: Evaluation) -> AbstractContextManager[Any]:
     return show_plan(evaluation.plan, evaluation.runs)
 
 
-def folder_of(results: str | Path | Evaluation) -> Path:
-    """Return the folder of results, given as its path or as an evaluation."""
-    return results.folder if isinstance(results, Evaluation) else read_path(results, "a results folder")
+def folder_of(results: str | Path | Evaluation) -> Any:
+    """Return the path of results that are given as a path or an evaluation, see `Evaluation.source`."""
+    return results.source if isinstance(results, Evaluation) else read_path(results, "a results folder")
 
 
 def _folder(out: Any) -> Path:

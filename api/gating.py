@@ -22,7 +22,7 @@ from ..engine.checks.gate_requirements import (
 from ..engine.metric_names import facts_of
 from ..engine.statistics.bootstrap import FEWEST, Estimate
 from ..engine.statistics.paired_tests import min_images_for_equivalence
-from ..engine.statistics.verdict import MARGIN, SIGNIFICANT
+from ..engine.statistics.verdict import MARGIN, SIGNIFICANT, PairVerdict
 from ..engine.store.notes import least_of_estimates, sequence_notes, unsteady_subjects
 from ..engine.store.results import Results, check_models, read_outcomes
 from ..engine.store.versions import latest_versions
@@ -90,12 +90,10 @@ def gate(
     symbols = tuple(dict.fromkeys(each.symbol for each in requirements))
     outcomes = read_outcomes(place, symbols)
     check_models(outcomes, names)
-    outcomes, older = latest_versions(outcomes, names or (), _evaluated_in(folder))
+    outcomes, older = latest_versions(outcomes, names or ())
     baseline = None
     if against is not None:
-        baseline, older_there = latest_versions(
-            read_outcomes(folder_of(against), symbols), evaluated=_evaluated_in(against)
-        )
+        baseline, older_there = latest_versions(read_outcomes(folder_of(against), symbols))
         older += [f"baseline: {line}" for line in older_there]
     if baseline is not None and (unpaired := [each for each in symbols if each not in PAIRED]):
         raise Unsupported(f"a baseline is compared by {' or '.join(PAIRED)}, got {', '.join(unpaired)}")
@@ -134,11 +132,6 @@ def gate(
         *map(str, sequence_notes(outcomes)),
     )
     return _result(decisions, str(place), requirements, tuple(filter(None, notes)))
-
-
-def _evaluated_in(folder: str | Path | Evaluation) -> frozenset[str]:
-    """Return the keys of the models on their images in an evaluation; empty for a folder."""
-    return folder.evaluated if isinstance(folder, Evaluation) else frozenset()
 
 
 def _attacks_behind(rows: Sequence["_GateRow"]) -> list[str]:
@@ -330,26 +323,43 @@ def _decide_pair(
     base = Decision(
         f"{symbol} >= baseline{loss}{at}", row.labels["model"], "" if is_clean else row.threat, "fail", attacks=0
     )
-    pair, known, attacks, lost = pair_with_baseline(symbol, (row.group, outcomes), (other, baseline))
+    pair, known, bound, attacks, lost, is_unchanged = pair_with_baseline(
+        symbol, (row.group, outcomes), (other, baseline)
+    )
     images = pair.images + pair.left_out
     base = replace(base, **pair.difference._asdict(), images=images, attacks=attacks)
     missing = "" if is_clean else _missing(row, outcomes)
     missing = missing or (f"attacks of the baseline that were not run here: {', '.join(lost)}" if lost else "")
     decided = change.decide(pair.difference.low, pair.difference.high)
+    if missing and change.decide(bound.difference.low, bound.difference.high) == "fail":
+        detail = f"the loss is larger than {margin:g}, whatever these find: {missing}"
+        return replace(base, **bound.difference._asdict(), detail=detail)
     if missing:
         return replace(base, verdict="unfinished", detail=missing)
-    if decided == "fail":
-        return replace(base, detail=f"the loss is larger than {margin:g}")
-    if decided == "pass":
-        return replace(base, verdict="pass")
+    if is_unchanged:  # the difference of a model from itself is exactly 0
+        detail = f"the same model as in the baseline, with the same result on {counted(images, 'image')}"
+        return replace(base, value=0.0, low=0.0, high=0.0, verdict="pass", detail=detail)
+    if decided != "open":
+        return replace(base, verdict=decided, detail=f"the loss is larger than {margin:g}" * (decided == "fail"))
+    return _open_change(base, change, (pair, known), population_of(row.group.parts))
+
+
+def _open_change(
+    base: Decision, change: Requirement, pairs: tuple[PairVerdict, PairVerdict], population: int | None
+) -> Decision:
+    """Return the decision on a loss that the interval leaves open: invalid results, or too few images.
+
+    `pairs` are the comparisons with and without images that have an invalid result.
+    """
+    (pair, known), margin = pairs, -change.number
     if pair.left_out and change.decide(known.difference.low, known.difference.high) != "open":
         detail = f"{counted(pair.left_out, 'image')} with an invalid result may count either way"
         return replace(base, verdict="invalid results", detail=detail)
     if margin and not (pair.only_a or pair.only_b or pair.left_out):
-        return _too_few(base, max(min_images_for_equivalence(margin, 1 - SIGNIFICANT) - images, 1))
+        return _too_few(base, max(min_images_for_equivalence(margin, 1 - SIGNIFICANT) - base.images, 1))
     value, low, high = pair.difference
     half_width = value - low if value >= -margin else high - value
-    return _with_more_images(base, abs(value + margin), half_width, population_of(row.group.parts))
+    return _with_more_images(base, abs(value + margin), half_width, population)
 
 
 def _baseline_row(row: _GateRow, baseline: Results, *, is_clean: bool) -> TableGroup:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..adapters.coercion import read_int, read_text
 from ..adapters.display_text import merge_alike
+from ..adapters.result import UNSTEADY
 from ..engine.checks.check_folder import models_at_chance
 from ..engine.exchange.published_boards import (
     DATA,
@@ -17,6 +18,7 @@ from ..engine.exchange.published_boards import (
     snapshot_note,
 )
 from ..engine.finding import plain
+from ..engine.store.notes import unsteady_subjects
 from ..engine.store.results import check_models, read_outcomes
 from ..engine.tables.groups import group_cells
 from ..errors import UnknownName, Unsupported
@@ -55,7 +57,7 @@ def standing(
         raise UnknownName("test set", test_set, DATA)
     outcomes, names = read_outcomes(folder), read_names(model, "model")
     check_models(outcomes, names)
-    guessing = models_at_chance(outcomes)
+    guessing, unsteady = models_at_chance(outcomes), unsteady_subjects(outcomes)
     groups = [group for group in group_cells(outcomes, "models") if group.parts]
     groups = [each for each in groups if not names or each.parts[0][0].cell.subject.is_called(names)]
     placements: list[BoardPlacement] = []
@@ -64,6 +66,8 @@ def standing(
         name, why = group.labels["model"], protocol_error(group, test_set)
         if not why and group.parts[0][0].cell.subject.key in guessing:
             why = "its clean accuracy is at chance level"
+        if group.parts[0][0].cell.subject.key in unsteady:
+            why = UNSTEADY
         if why:
             refused[f"{name}: {why}"] = None
             continue

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
@@ -14,7 +15,7 @@ from ..deprecation import takes_old_names
 from ..engine import ResultsStore
 from ..engine.store.data_frames import check_made_alike, choose_examples, load_outcomes
 from ..engine.store.imported import published_note
-from ..engine.store.notes import sequence_notes
+from ..engine.store.notes import sequence_notes, version_notes
 from ..engine.store.results import as_results
 from ..engine.tables.metric_matrix import build_layers
 from ..errors import InvalidInput, UnknownName, as_invalid_input
@@ -111,7 +112,7 @@ class RankedResults:
         outcomes = as_results(source)
         results, failed = load_outcomes(outcomes), len(outcomes.failed)
         notes = (f"{failed} runs failed: their responses are missing",) if failed else ()
-        notes += tuple(map(str, sequence_notes(outcomes)))
+        notes += tuple(map(str, (*version_notes(outcomes), *sequence_notes(outcomes))))
         results = choose_results(results, self.norm, self.knowledge)
         if self.subjects != "defences":
             return results, notes
@@ -244,7 +245,7 @@ def rank(
             known = ("against", *(each.name for each in fields(RankedResults)), *_OPTIONS)
             raise UnknownName("keyword", name, known, meant=_MEANT.get(name, ""))
     for each in (results, against):
-        if not (isinstance(each, (str, Path, pd.DataFrame)) or each is against is None):
+        if not (isinstance(each, (str, PathLike, pd.DataFrame)) or each is against is None):
             raise type_error("a results folder, a CSV table of metrics or a frame of `load`", each)
     choices = {"against": against, "budget": budget, "per": per, "norm": norm, "knowledge": knowledge}
     choices |= {"subjects": subjects, "unequal": unequal, "original": original, "examples": examples, **options}

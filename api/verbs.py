@@ -31,6 +31,7 @@ from ..adapters.data.duplicates import note_fewer
 from ..adapters.models.defences.names import describe_gradients, describe_sampling
 from ..adapters.models.ensemble import mean_logit_ensemble
 from ..adapters.models.extract_logits import explain_accuracy
+from ..adapters.models.identity.digest import digest_data, digest_model
 from ..adapters.models.images import read_labels
 from ..adapters.models.remote.address import is_address
 from ..adapters.models.remote.server_usage import total_usage
@@ -285,6 +286,7 @@ def compare(
     with ExitStack() as stack:
         model = add_parts(model, version=version) if isinstance(model, str) else model
         classifier = lend_model(model, stack, device, loading, version)
+        digest = digest_model(classifier, model if isinstance(model, str) else "")  # before a pass changes counters
         images = images_of(classifier, source, limit)
         rules = _rules(threat_model, asked, rows, images.inputs[0].numel())
         chosen = {} if threat_model is not None else _chosen(asked, rows, rules)
@@ -315,7 +317,12 @@ def compare(
         notes.add(*hints_after(classifier, result, draws=judge_samples, eot=eot))
         notes.add((total_usage(classifier) - before).line)
     return replace(
-        comparison, notes=tuple(notes.lines), chosen=chosen, data=source if isinstance(source, str) else "given"
+        comparison,
+        notes=tuple(notes.lines),
+        chosen=chosen,
+        data=source if isinstance(source, str) else "given",
+        model_digest=digest,
+        data_digest=digest_data(images.inputs, images.labels),
     )
 
 

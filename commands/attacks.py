@@ -135,7 +135,10 @@ def compare_libraries(
     latex_words: LatexWords = None,
     as_json: Json = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="also write it to this file: .json, .csv or .tex")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="also write it to this file: .json, .csv or .tex (not a folder, as for `evaluate`)"
+        ),
     ] = None,
 ) -> None:
     """Run one attack through every library that implements it, with matched parameters, and compare each pair."""

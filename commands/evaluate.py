@@ -51,7 +51,8 @@ class ExecutionOptions:
         str | None,
         typer.Option(
             rich_help_panel="Execution",
-            help='attack images in random order, and stop when decided: "RA >= 0.6", "width <= 0.05", "A > B", ranked',
+            help='attack images in random order, and stop when decided: "RA >= 0.6", "RA_union >= 0.5", '
+            '"width <= 0.05", "A > B", ranked',
         ),
     ] = None
     retry_failed: Annotated[

@@ -51,6 +51,15 @@ class InputOptions:
         ),
     ] = None
 
+    random: Annotated[
+        bool | None,
+        typer.Option(
+            "--random",
+            rich_help_panel=_PANEL,
+            help="the model draws random numbers by design: judge it on several samples",
+        ),
+    ] = None
+
     model_version: Annotated[
         str | None,
         typer.Option(
@@ -70,7 +79,7 @@ class InputOptions:
         given = {
             field.name: getattr(self, field.name)
             for field in fields(self)
-            if field.name not in ("outputs", "model_version")
+            if field.name not in ("outputs", "random", "model_version")
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -78,4 +87,5 @@ class InputOptions:
         """Append these settings to a model name. If no option was given, return the name unchanged."""
         from ..adapters.models.zoo.load import add_parts
 
-        return add_parts(model, settings=self.settings, outputs=self.outputs, version=self.model_version or "")
+        parts = {"outputs": self.outputs, "random": bool(self.random), "version": self.model_version or ""}
+        return add_parts(model, settings=self.settings, **parts)

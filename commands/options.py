@@ -193,7 +193,8 @@ def given_options(context: typer.Context) -> set[str]:
 def check_file(out: Path | None, suffixes: Collection[str]) -> None:
     """Raise InvalidInput before anything is computed if a file for --out has a different ending or no folder."""
     if out is not None and out.suffix.lower() not in suffixes:
-        raise InvalidInput(f"expected --out as a file that ends with {' or '.join(suffixes)}, got {out}")
+        folder = "" if out.suffix else "; `davylamp evaluate` writes a results folder"
+        raise InvalidInput(f"expected --out as a file that ends with {' or '.join(suffixes)}, got {out}{folder}")
     if out is not None and not out.parent.is_dir():
         raise InvalidInput(
             f"there is no folder {out.parent} for --out {out}; create it first or choose a different file"

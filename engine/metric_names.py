@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..adapters.parameters import parse_number
 from ..adapters.paths import is_file_name
-from ..errors import InvalidInput, UnknownName, close_names
+from ..errors import DavylampError, InvalidInput, UnknownName, close_names
 from ..metrics import METRICS, PLAIN, Metric, near_symbols, record_of, symbols_named
 from .cell_defaults import ALL_MEASURES
 from .measure_groups import GROUP_OF, OPTIONAL, is_group, known_groups
@@ -208,19 +208,25 @@ def unknown_metric(name: str) -> UnknownName:
     return UnknownName("metric", name, [], meant=" or ".join(near_symbols(name)), hint="davylamp metrics lists them")
 
 
-def unknown_measure(kind: str, name: str) -> UnknownName:
-    """Build the error for an unknown group of metrics. If a metric has the name, the error says how to compute it."""
+def unknown_measure(kind: str, name: str) -> DavylampError:
+    """Build the error for a name that an evaluation cannot measure: an unknown one, or a metric without a group.
+
+    A metric without a group is computed from every results folder, or by a different command, which the error names.
+    """
     symbols = symbols_named(name)
     if readings := _readings_near(name):
         return UnknownName(kind, name, [], meant=readings)
     if not symbols:
         near = close_names(name, known_groups()) or near_symbols(name)
         return UnknownName(kind, name, known_groups(), meant=" or ".join(near))
-    group = GROUP_OF.get(symbols[0], "")
-    access = metric_command(symbols[0])
-    needs = f" (with {access.needs})" if access.needs else ""
-    hint = f"{symbols[0]} needs no group{needs}: {access.shown_by}"
-    return UnknownName(kind, name, [], meant=group, hint=f"{hint} {symbols[0]}" if "--metric" in hint else hint)
+    symbol, access = symbols[0], metric_command(symbols[0])
+    if group := GROUP_OF.get(symbol, ""):
+        return UnknownName(kind, name, [], meant=group)
+    if METRICS[symbol].group == "corruption":
+        return InvalidInput(f"{kind}: {symbol} is measured by a different command: {access.shown_by}")
+    needs = f" with {access.needs}" if access.needs else ""
+    line = f"{symbol} is part of every evaluation{needs}, without being chosen here: {access.shown_by} {symbol}"
+    return InvalidInput(f"{kind}: {line}")
 
 
 def _readings_near(name: str) -> str:

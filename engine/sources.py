@@ -1,7 +1,8 @@
 """Sources of models and images, and a cache of the last loaded model and images."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -10,7 +11,15 @@ import torch
 from torch import Tensor
 
 from ..adapters import Classifier
-from ..adapters.data.datasets import Data, label_mapping_key, load_data, load_data_for, select_by_name
+from ..adapters.data.datasets import (
+    Data,
+    ImagePreparation,
+    find_places,
+    label_mapping_key,
+    open_data_for,
+    open_prepared,
+)
+from ..adapters.data.lazy_data import LazyData
 from ..adapters.models.ensemble import mean_logit_ensemble
 from ..adapters.models.identity.digest import digest_data
 from ..adapters.models.remote.server_usage import note_shape
@@ -95,33 +104,84 @@ class DataSource:
         name, given = (data, None) if isinstance(data, str) else (subject.data, data)
         return cls(name, None if subject.chosen else subject.images, given, subject.chosen, subject.drawn)
 
-    @property
-    def whole(self) -> "DataSource":
-        """The source of the population from which the images are drawn."""
-        return replace(self, limit=self.drawn[0], drawn=())
+    def open(self, classifier: Classifier | None) -> LazyData:
+        """Return all images from which the source selects, prepared for a classifier or as from `load_data`.
 
-    def draw(self, whole: Data) -> Data:
-        """Select the drawn images from the whole population.
+        For drawn images, they are the population.
 
         Raises:
             Unavailable: if the number of all images has changed.
         """
-        population, seed = self.drawn
-        if len(whole.labels) != population:
-            raise Unavailable(f"expected {population} images of {self.name}, got {len(whole.labels)}")
-        return whole.take(random_order(population, seed)[: self.limit])
+        end = self.drawn[0] if self.drawn else self.limit
+        if self.data is not None:
+            given = Data(self.data.inputs[:end], self.data.labels[:end], self.data.names[:end])
+            images = LazyData(given.labels, given.names, partial(_take_inputs, given.inputs))
+        elif classifier is None:
+            images = open_prepared(self.name, end, ImagePreparation(None, None, "bilinear"))
+        else:
+            images = open_data_for(classifier, self.name, end)
+        if self.drawn and len(images.labels) != end:
+            raise Unavailable(f"expected {end} images of {self.name}, got {len(images.labels)}")
+        return images
 
     def load(self, classifier: Classifier | None) -> Data:
         """Return the images, prepared for a classifier; without a classifier, as from `load_data`."""
+        images = self.open(classifier)
         if self.drawn:
-            return self.draw(self.whole.load(classifier))
-        if classifier is None and self.data is None:
-            return select_by_name(load_data(self.name, limit=self.limit), self.chosen)
-        if self.data is not None:
-            end, given = self.limit, self.data
-            return select_by_name(Data(given.inputs[:end], given.labels[:end], given.names[:end]), self.chosen)
-        assert classifier is not None
-        return load_data_for(classifier, self.name, self.limit, self.chosen)
+            data, labels = DrawnImages(images, self.drawn[1]).take(self.limit), images.labels
+        else:
+            data = images.take(find_places(images.names, self.chosen))
+            labels = data.labels
+        if classifier is not None and self.data is None:
+            classifier.answers.expect_labels(labels)
+        return data
+
+
+def _take_inputs(inputs: Tensor, places: Sequence[int] | None) -> Tensor:
+    return inputs if places is None else inputs[list(places)]
+
+
+class DrawnImages:
+    """Images in random order. Each is decoded once, when it is first needed.
+
+    Args:
+        images: the population.
+        seed: seed of the order.
+    """
+
+    def __init__(self, images: LazyData, seed: int):
+        self.population = images
+        self._order = random_order(len(images.labels), seed)
+        self._decoded: list[Data] = []
+
+    def take(self, count: int | None) -> Data:
+        """Return the first images in random order.
+
+        Args:
+            count: number of images; None for all.
+
+        Raises:
+            DavylampError: if an image cannot be read, or has a different size from the others.
+        """
+        there = sum(len(data.labels) for data in self._decoded)
+        places = self._order[there:count]
+        if places:
+            more = self.population.take(places)
+            shapes = [tuple(data.inputs.shape[1:]) for data in (*self._decoded, more)]
+            if len({*shapes}) > 1:
+                raise InvalidInput(
+                    f"expected images of one size, got {shapes[0]} and {shapes[-1]}; give resize and crop"
+                )
+            self._decoded = [_join([*self._decoded, more])]
+        data = self._decoded[0]
+        return Data(data.inputs[:count], data.labels[:count], data.names[:count])
+
+
+def _join(parts: Sequence[Data]) -> Data:
+    if len(parts) == 1:
+        return parts[0]
+    names = [name for data in parts for name in data.names]
+    return Data(torch.cat([data.inputs for data in parts]), torch.cat([data.labels for data in parts]), names)
 
 
 @dataclass(frozen=True)
@@ -172,7 +232,7 @@ class LoadedCache:
         self._model: tuple[Any, Classifier] | None = None
         self._surrogate: tuple[Any, Classifier] | None = None
         self._data: tuple[Any, Data] | None = None
-        self._drawn: tuple[Any, Data] | None = None
+        self._drawn: tuple[Any, DrawnImages] | None = None
 
     def adopt(self, other: "LoadedCache") -> None:
         """If this cache is empty, take over the model and images of a different cache, which is then cleared."""
@@ -212,22 +272,32 @@ class LoadedCache:
 
     def data(self, source: DataSource, classifier: Classifier) -> Data:
         """Return the images of a source. They are loaded unless they are cached."""
-        made_for = (classifier.resize, classifier.crop, classifier.interpolation)
-        made_for = (*made_for, classifier.channels, classifier.class_names, label_mapping_key(classifier, source.name))
-        key = (source.name, source.limit, source.chosen, id(source.data), source.drawn, *made_for)
+        if source.drawn:
+            images = self.drawn(source, classifier, source.drawn[1])
+            key = (images, source.limit)
+            if self._data is None or self._data[0] != key:
+                self._data = (key, images.take(source.limit))
+            return self._data[1]
+        key = (source.limit, *_settings(source, classifier))
         if self._data is None or self._data[0] != key:
-            self._data = (key, self._load_data(source, key, classifier))
+            self._data = (key, source.load(classifier))
         classifier.answers.expect_labels(self._data[1].labels)  # of all images, also if a task covers only some
         return self._data[1]
 
-    def _load_data(self, source: DataSource, key: tuple[Any, ...], classifier: Classifier) -> Data:
-        """Load images. The population of drawn images is loaded only once."""
-        if not source.drawn:
-            return source.load(classifier)
-        of_all = (key[0], *key[2:])
-        if self._drawn is None or self._drawn[0] != of_all:
-            self._drawn = (of_all, source.whole.load(classifier))
-        return source.draw(self._drawn[1])
+    def drawn(self, source: DataSource, classifier: Classifier, seed: int) -> DrawnImages:
+        """Return the images of a source in the random order of a seed."""
+        key = (seed, source.limit if not source.drawn else None, *_settings(source, classifier))
+        if self._drawn is None or self._drawn[0] != key:
+            self._drawn = (key, DrawnImages(source.open(classifier), seed))
+        classifier.answers.expect_labels(self._drawn[1].population.labels)
+        return self._drawn[1]
+
+
+def _settings(source: DataSource, classifier: Classifier) -> tuple[Any, ...]:
+    """Return a key that is equal for two sources and models only if they have the same images, up to the number."""
+    made_for = (classifier.resize, classifier.crop, classifier.interpolation)
+    made_for = (*made_for, classifier.channels, classifier.class_names, label_mapping_key(classifier, source.name))
+    return (source.name, source.chosen, id(source.data), source.drawn, *made_for)
 
 
 def load_evaluated(

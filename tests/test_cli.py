@@ -147,6 +147,7 @@ def test_defaults_show_what_differs(run, npz):
         (["compare", "best(pgd)", "--library", "foolbx"], "unknown library 'foolbx'"),
         (["compare", "pgd", "--csv", "--json"], "expected one format, got --csv and --json"),
         (["compare", "pgd", "-o", "pgd.html"], "expected --out as a file that ends with .json or .csv or .tex"),
+        (["compare", "pgd", "-o", "results"], "`davylamp evaluate` writes a results folder"),
         (["compare", "pgd", "-o", "nowhere/pgd.json"], "there is no folder nowhere for --out"),
         (["compare", "pgd", "--limit", "0"], "expected --limit as a whole number from 1, got 0"),
         (["compare", "pgd", "--seed", "-1"], "expected a seed from 0 to 2**32 - 1, got -1"),

@@ -260,7 +260,9 @@ def test_a_version_is_a_part_of_the_name_of_a_module(digits, tmp_path):
             out=tmp_path, version=version,
         )  # fmt: skip
     assert (done.summary.done, done.summary.kept) == (0, 1)
-    assert {row.labels["model"] for row in done.table("models").rows} == {"Sequential", "Sequential+version:2"}
+    assert {row.labels["model"] for row in done.table("models").rows} == {"Sequential+version:2"}
+    folder = davylamp.Evaluation(tmp_path)
+    assert {row.labels["model"] for row in folder.table("models").rows} == {"Sequential", "Sequential+version:2"}
 
 
 def test_html_of_a_hostile_name_is_escaped(digits):

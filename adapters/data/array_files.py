@@ -1,4 +1,4 @@
-"""Loads images and labels from an npz file, and checks the array headers before reading any data."""
+"""Opens images and labels of an npz file, and checks the array headers before reading any data."""
 
 import math
 import os
@@ -16,14 +16,15 @@ from ...errors import InvalidInput, Unavailable
 from ..display_text import format_bytes
 from ..models.images import SEVERAL_LABELS, check_images
 from ..user_code_guard import one_line
+from .lazy_data import LazyData
 
 _INPUT_KEYS = ("inputs", "x", "images")
 _LABEL_KEYS = ("labels", "y")
 _MOST_CLASSES = 2**31
 
 
-def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
-    """Load images (N, C, H, W), float32 in [0, 1], and labels (N,), int64.
+def open_npz(path: Path, limit: int | None) -> LazyData:
+    """Open images and labels of an npz file; the names are the indices.
 
     Raises:
         Unavailable: if there is no such file, or the file cannot be read.
@@ -42,13 +43,20 @@ def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
                 images, labels = (_read_member(archive, keys, path) for keys in (_INPUT_KEYS, _LABEL_KEYS))
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError, MemoryError, NotImplementedError) as error:
         raise Unavailable(f"could not read {path}: {one_line(error) or type(error).__name__}") from error
-    return check_arrays(images, labels, path, limit)
+    return open_arrays(images, labels, path, limit)
 
 
-def check_arrays(images: np.ndarray, labels: np.ndarray, path: Path | str, limit: int | None) -> tuple[Tensor, Tensor]:
-    """Convert arrays to images (N, C, H, W), float32 in [0, 1], and labels (N,), int64.
+def open_arrays(
+    images: np.ndarray, labels: np.ndarray, path: Path | str, limit: int | None, names: Sequence[str] | None = None
+) -> LazyData:
+    """Check the layout of arrays, and return the images with their labels. Pixels are checked when they are taken.
 
-    Error messages name `path`.
+    Args:
+        images: (N, C, H, W) or (N, H, W, C), uint8 or floats in [0, 1].
+        labels: integers, shape (N,).
+        path: named in error messages.
+        limit: number of images, the first ones; None for all.
+        names: names of the images; None for their indices.
 
     Raises:
         InvalidInput: if the arrays are not images and labels.
@@ -61,8 +69,16 @@ def check_arrays(images: np.ndarray, labels: np.ndarray, path: Path | str, limit
         raise InvalidInput(f"expected labels >= 0 in {path}, got {labels.min()}")
     if len(labels) and labels.max() >= _MOST_CLASSES:
         raise InvalidInput(f"expected labels as numbers of classes in {path}, got {labels.max()}")
-    inputs = _to_inputs(images[:limit], path)
-    return inputs, torch.from_numpy(labels[:limit].astype(np.int64))
+    is_last = _has_channels_last(images, path)
+    images = images[:limit]
+
+    def read(places: Sequence[int] | None) -> Tensor:
+        return _to_inputs(images if places is None else images[list(places)], path, is_last=is_last)
+
+    named = [str(place) for place in range(len(images))] if names is None else [*names][:limit]
+    if len(named) != len(images):
+        raise InvalidInput(f"expected {len(images)} names from {path}, got {len(named)}")
+    return LazyData(torch.from_numpy(labels[:limit].astype(np.int64)), named, read)
 
 
 def _read_member(archive: zipfile.ZipFile, keys: Sequence[str], path: Path) -> np.ndarray:
@@ -113,17 +129,21 @@ def _memory() -> int:
         return 1 << 48
 
 
-def _to_inputs(images: np.ndarray, path: Path | str) -> Tensor:
-    """Convert images to float32 in [0, 1], NCHW. NHWC is detected if only the last axis can be channels (1 or 3)."""
+def _has_channels_last(images: np.ndarray, path: Path | str) -> bool:
+    """Whether images are NHWC: only the last axis can be channels (1 or 3). Raises InvalidInput if it is no image."""
     if images.ndim != 4 or (images.shape[1] not in (1, 3) and images.shape[3] not in (1, 3)):
         advice = "; add an axis for the channels" if images.ndim == 3 else ""
         wanted = f"1 or 3 channels in images of shape (N, C, H, W) or (N, H, W, C) in {path}"
         raise InvalidInput(f"expected {wanted}, got {images.shape}{advice}")
-    if images.shape[1] not in (1, 3):
-        images = images.transpose(0, 3, 1, 2)
     if images.dtype != np.uint8 and images.dtype.kind != "f":
         advice = "; save 8-bit images as numpy.uint8" if images.dtype.kind in "iu" else ""
         raise InvalidInput(f"expected images as uint8 or floats in [0, 1] in {path}, got {images.dtype}{advice}")
+    return images.shape[1] not in (1, 3)
+
+
+def _to_inputs(images: np.ndarray, path: Path | str, *, is_last: bool) -> Tensor:
+    """Convert images to float32 in [0, 1], NCHW, from NHWC if `is_last`."""
+    images = images.transpose(0, 3, 1, 2) if is_last else images
     with np.errstate(over="ignore"):  # infinity is refused below
         inputs = torch.from_numpy(np.array(images, dtype=np.float32, order="C"))
     inputs = inputs.div_(255) if images.dtype == np.uint8 else inputs  # in place: thousands of images are gigabytes

@@ -64,10 +64,10 @@ def read_digits() -> tuple[Tensor, Tensor]:
     return enlarged.clamp(0, 1), torch.tensor(digits.target, dtype=torch.int64)
 
 
-def read_test_digits(limit: int | None) -> tuple[Tensor, Tensor]:
-    """Load at most `limit` digits of those that were not used to train the bundled models, see `read_digits`."""
+def read_test_digits() -> tuple[np.ndarray, np.ndarray]:
+    """Load the digits that were not used to train the bundled models, as arrays, see `read_digits`."""
     images, labels = read_digits()
-    return images[TRAINED_ON:][:limit], labels[TRAINED_ON:][:limit]
+    return images[TRAINED_ON:].numpy(), labels[TRAINED_ON:].numpy()
 
 
 def open_picture(path: Path) -> Any:

@@ -5,7 +5,7 @@ import stat
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from ..models.sandbox.model_process import read_apart
 from ..models.zoo.demo import check_demo_classes
 from ..paths import expand_path, is_file_name
 from ..user_code_guard import one_line
-from .array_files import check_arrays, load_npz
+from .array_files import open_arrays, open_npz
 from .bundled_images import DIGITS, IMAGENET, SAMPLES, WHOLE, list_samples, open_picture, read_test_digits
 from .corruptions.corrupted_sets import (
     FOLDERS,
@@ -33,29 +33,12 @@ from .corruptions.generate import corrupt_images
 from .hf_datasets import list_hub_set
 from .hub_parts import PREFIX as HUB
 from .image_folders import ImageFile, has_wordnet_ids, list_folder
-from .torchvision_datasets import PREFIX, read_published
-from .user_dataset import read_data_file
+from .lazy_data import Data, LazyData
+from .torchvision_datasets import PREFIX, open_published
+from .user_dataset import open_data_file
 
 IN_FOLDERS = ("imagefolder:", f"{FOLDERS}:")  # data with a folder per class
 _GREY = ("1", "L", "LA")  # Pillow's modes
-
-
-class Data(NamedTuple):
-    """Labelled images in the form that every attack expects.
-
-    Args:
-        inputs: in [0, 1], float32, shape (N, C, H, W).
-        labels: int64, shape (N,).
-        names: for each image, the name of its file, or its index in an array file.
-    """
-
-    inputs: Tensor
-    labels: Tensor
-    names: list[str]
-
-    def take(self, places: Sequence[int]) -> "Data":
-        """Return the images at these places, in their order."""
-        return Data(self.inputs[places], self.labels[places], [self.names[place] for place in places])
 
 
 _DAMAGED = (  # what Pillow raises for files that are no images, or broken ones
@@ -143,7 +126,7 @@ def load_data(
     for key, value in {"limit": limit, "resize": resize, "crop": crop}.items():
         if value is not None and value < 1:
             raise InvalidInput(f"expected {key} >= 1, got {value}")
-    return load_prepared(name, limit, ImagePreparation(resize, crop, interpolation))
+    return open_prepared(name, limit, ImagePreparation(resize, crop, interpolation)).take()
 
 
 def load_data_for(classifier: Classifier, name: str, limit: int | None = None, chosen: Collection[str] = ()) -> Data:
@@ -161,13 +144,23 @@ def load_data_for(classifier: Classifier, name: str, limit: int | None = None, c
         DavylampError: as for `load_data`, or InvalidInput if no image has a chosen name, or if a bundled model has
             different classes from the samples.
     """
+    images = open_data_for(classifier, name, limit)
+    data = images.take(find_places(images.names, chosen))
+    classifier.answers.expect_labels(data.labels)
+    return data
+
+
+def open_data_for(classifier: Classifier, name: str, limit: int | None = None) -> LazyData:
+    """Open data in the form that a model needs, as `load_data_for`, without decoding the images.
+
+    Raises:
+        DavylampError: as for `load_data_for`.
+    """
     if limit is not None and limit < 1:
         raise InvalidInput(f"expected limit >= 1, got {limit}")
     if name.partition("+")[0] in SAMPLES:
         check_demo_classes(classifier.name, name)
-    data = load_prepared(name, limit, preparation_for_data(classifier, name), chosen)
-    classifier.answers.expect_labels(data.labels)
-    return data
+    return open_prepared(name, limit, preparation_for_data(classifier, name))
 
 
 def corrupt(data: Data, corruption: str, severity: int, *, seed: int = 0) -> Data:
@@ -185,18 +178,14 @@ def corrupt(data: Data, corruption: str, severity: int, *, seed: int = 0) -> Dat
     return data._replace(inputs=corrupt_images(data.inputs, corruption, severity, seed=seed))
 
 
-def select_by_name(data: Data, chosen: Collection[str]) -> Data:
-    """Return the images with the chosen names, in the order of the data. If `chosen` is empty, return all images.
+def find_places(names: Sequence[str], chosen: Collection[str]) -> list[int] | None:
+    """Return the places of the images with the chosen names, in the order of the data. None if `chosen` is empty.
 
     Raises:
         InvalidInput: if no image, or more than one image, has a chosen name.
     """
     if not chosen:
-        return data
-    return data.take(_places(data.names, chosen))
-
-
-def _places(names: Sequence[str], chosen: Collection[str]) -> list[int]:
+        return None
     counts = Counter(names)
     for name in chosen:
         if counts[name] != 1:
@@ -210,31 +199,42 @@ def _places(names: Sequence[str], chosen: Collection[str]) -> list[int]:
     return [place for place, name in enumerate(names) if name in wanted]
 
 
-def load_prepared(name: str, limit: int | None, wanted: ImagePreparation, chosen: Collection[str] = ()) -> Data:
-    """Load images by name and prepare them as `wanted`; see `load_data` and `load_data_for`."""
+def open_prepared(name: str, limit: int | None, wanted: ImagePreparation) -> LazyData:
+    """Open images by name, which are prepared as `wanted` when they are taken; see `load_data` and `load_data_for`."""
     corrupted = split_corruption(name)
     if corrupted is not None and not (corrupted.on_disk and name.startswith(FOLDERS)):
-        return _load_corrupted(corrupted, limit, wanted, chosen)
+        return _open_corrupted(corrupted, limit, wanted)
     files = list_files(name, limit, wanted)
     if files is not None:
-        return read_images(_choose_items(files[0], chosen), files[1])
+        return _open_files(*files, read_images)
     source, _, rest = name.partition(":")
     if source == "npz" and rest:
-        inputs, labels = _read_arrays(expand_path(rest), limit)
-        return select_by_name(Data(inputs, labels, [str(index) for index in range(len(inputs))]), chosen)
+        return _open_npz(expand_path(rest), limit)
     if name.startswith(PREFIX) or name == DIGITS:
-        inputs, labels = read_test_digits(limit) if name == DIGITS else read_published(name, limit)
-        return select_by_name(Data(inputs, labels, [str(index) for index in range(len(inputs))]), chosen)
+        return open_published(name, limit) if name != DIGITS else open_arrays(*read_test_digits(), name, limit)
     if is_file_name(name):
-        return select_by_name(Data(*read_data_file(name, limit)), chosen)
+        return open_data_file(name, limit)
     if name not in SAMPLES:
         raise UnknownName("data", name, dataset_name_patterns(), meant=_meant_data(name))
     if name in IMAGENET and wanted.resize is None and wanted.crop is None:
         wanted = wanted._replace(resize=256, crop=224)
     if name in WHOLE and wanted.crop is not None:
         wanted = wanted._replace(resize=wanted.crop)
-    items = _choose_items(list_samples(name)[:limit], chosen)
-    return _as_data(items, _stack_images(items, wanted._replace(as_rgb=False)))
+    return _open_files(list_samples(name)[:limit], wanted._replace(as_rgb=False), _stack_images)
+
+
+def _open_files(
+    items: Sequence[ImageFile],
+    wanted: ImagePreparation,
+    read: Callable[[Sequence[ImageFile], ImagePreparation], Tensor],
+) -> LazyData:
+    """Return image files as images that are read when they are taken, as uint8 with `read`."""
+    labels = torch.tensor([item.label for item in items], dtype=torch.int64)
+
+    def inputs(places: Sequence[int] | None) -> Tensor:
+        return read(items if places is None else [items[place] for place in places], wanted).float().div_(255)
+
+    return LazyData(labels, [item.name for item in items], inputs)
 
 
 def _meant_data(name: str) -> str:
@@ -275,7 +275,8 @@ def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
         return wanted
     if classifier.num_classes is None:
         try:
-            logits = classifier.predict_logits(read_images(listed[0][:1], listed[1]).inputs.to(classifier.device))
+            image = _open_files(*listed, read_images).read([0])
+            logits = classifier.predict_logits(image.to(classifier.device))
         except DavylampError:  # reported when the model is queried on all images
             return wanted
         if classifier.answers.outputs != "labels":  # a single label reveals nothing about the other classes
@@ -307,32 +308,26 @@ def list_files(
     return None
 
 
-def _load_corrupted(
-    corrupted: CorruptionSpec, limit: int | None, wanted: ImagePreparation, chosen: Collection[str]
-) -> Data:
-    if not corrupted.on_disk:
-        return corrupt(load_prepared(corrupted.base, limit, wanted, chosen), corrupted.corruption, corrupted.severity)
-    root = expand_path(corrupted.base.partition(":")[2])
-    images, labels = read_corruption_arrays(root, corrupted.corruption, corrupted.severity, limit)
-    inputs, classes = check_arrays(images, labels, root, limit)
-    return select_by_name(Data(inputs, classes, [str(index) for index in range(len(inputs))]), chosen)
+def _open_corrupted(corrupted: CorruptionSpec, limit: int | None, wanted: ImagePreparation) -> LazyData:
+    corruption, severity = corrupted.corruption, corrupted.severity
+    if corrupted.on_disk:
+        root = expand_path(corrupted.base.partition(":")[2])
+        return open_arrays(*read_corruption_arrays(root, corruption, severity, limit), root, limit)
+    base = open_prepared(corrupted.base, limit, wanted)
+    return base._replace(read=lambda places: corrupt_images(base.read(places), corruption, severity))
 
 
-def _choose_items(items: list[ImageFile], chosen: Collection[str]) -> list[ImageFile]:
-    return [items[place] for place in _places([item.name for item in items], chosen)] if chosen else items
-
-
-def read_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Data:
-    """Read image files as labelled images of one size. Untrusted files are read in a sandbox."""
+def read_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Tensor:
+    """Read image files of one size, uint8, shape (N, C, H, W). Untrusted files are read in a sandbox."""
     isolation = isolation_of_data()
     if isolation is None or any(item.content is not None for item in items):
-        return _as_data(items, _stack_images(items, wanted))
+        return _stack_images(items, wanted)
     seen = [Path(os.path.commonpath([item.path.parent for item in items]))]
     given = [str(item.path) for item in items], wanted._replace(names=())
     (pixels,) = read_apart(images_in_room, given, seen, isolation, torch.uint8)
     if pixels.ndim != 4 or len(pixels) != len(items):
         raise Unavailable(f"expected {len(items)} images from {seen[0]}, got shape {tuple(pixels.shape)}")
-    return _as_data(items, pixels)
+    return pixels
 
 
 def images_in_room(paths: Sequence[str], wanted: Sequence[Any]) -> list[Tensor]:
@@ -340,28 +335,25 @@ def images_in_room(paths: Sequence[str], wanted: Sequence[Any]) -> list[Tensor]:
     return [_stack_images([ImageFile(path, Path(path), 0) for path in paths], ImagePreparation(*wanted))]
 
 
-def _read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
+def _open_npz(path: Path, limit: int | None) -> LazyData:
     isolation = isolation_of_data()
     if isolation is None or not path.is_file():
-        return load_npz(path, limit)
+        return open_npz(path, limit)
     given, types = (str(path), limit), (torch.float32, torch.int64)
     inputs, labels = read_apart(arrays_in_room, given, [path], isolation, *types)
-    return check_arrays(inputs.numpy(), labels.numpy(), path, limit)
+    return open_arrays(inputs.numpy(), labels.numpy(), path, limit)
 
 
 def arrays_in_room(path: str, limit: int | None) -> list[Tensor]:
     """Read the arrays of a file. This is called in the sandboxed process."""
-    return [*load_npz(Path(path), limit)]
-
-
-def _as_data(items: Sequence[ImageFile], pixels: Tensor) -> Data:
-    labels = torch.tensor([item.label for item in items], dtype=torch.int64)
-    return Data(pixels.float().div_(255), labels, [item.name for item in items])
+    return [*open_npz(Path(path), limit).take()[:2]]
 
 
 def _stack_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Tensor:
     """Return the pixels of image files of one size, uint8, shape (N, C, H, W)."""
-    images = [_read_image(item, wanted) for item in items]
+    by_row = sorted(range(len(items)), key=lambda place: items[place].row)  # neighbours share a block of a data file
+    read = {place: _read_image(items[place], wanted) for place in by_row}
+    images = [read[place] for place in range(len(items))]
     first = images[0].shape
     for item, image in zip(items, images, strict=True):
         if image.shape != first:

@@ -63,15 +63,12 @@ def list_hub_set(
     ]
     index_of = _indices_of(columns, labels, classes, names, strict=strict, where=name)
     items = [
-        ImageFile(str(number), file.path, index_of(label), partial(_picture, file, group, row, columns.image))
+        ImageFile(str(number), file.path, index_of(label), partial(_picture, file, group, row, columns.image), number)
         for number, ((file, group, row), label) in enumerate(zip(places, labels, strict=True))
     ]
     if limit is None or limit >= len(items):
         return items
-    chosen = interleave_classes(items)[:limit]
-    # Read in the order of the files: neighbours lie in one part of one.
-    pictures = {item.name: item.content() for item in sorted(chosen, key=lambda item: int(item.name)) if item.content}
-    return [item._replace(content=partial(pictures.__getitem__, item.name)) for item in chosen]
+    return interleave_classes(items)[:limit]
 
 
 def _files_of(name: str) -> list[Path]:

@@ -17,12 +17,13 @@ _IMAGENET = 1000
 
 
 class ImageFile(NamedTuple):
-    """An image file with its name, path and label. `content` reads an image that is inside a data file."""
+    """An image file with its name, path and label. `content` reads an image that is in a row of a data file."""
 
     name: str
     path: Path
     label: int
     content: Callable[[], bytes] | None = None
+    row: int = 0
 
 
 def list_folder(

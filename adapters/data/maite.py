@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ...errors import InvalidInput
 from ..models.classifier import Classifier
 from ..user_code_guard import guard_user_code
-from .array_files import check_arrays
+from .array_files import open_arrays
 from .datasets import Data
 
 
@@ -89,7 +89,7 @@ def from_maite(thing: Any, *, gradients: bool | None = None, **options: Any) -> 
         for place, said in enumerate(about):
             if not isinstance(said, Mapping) or "id" not in said:
                 raise InvalidInput(f'expected metadata with an "id" for each image in {name}; image {place} has none')
-        return Data(*check_arrays(images, labels, name, None), [str(said["id"]) for said in about])
+        return open_arrays(images, labels, name, None, [str(said["id"]) for said in about]).take()
     if not callable(thing):
         raise InvalidInput(f"expected a MAITE model or data set, got an uncallable {type(thing).__name__}")
     differentiable = isinstance(thing, nn.Module) if gradients is None else gradients

@@ -4,23 +4,18 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from ..models.classifier import Classifier
-from .datasets import Data, list_files, load_data_for, load_prepared, preparation_for_data, read_images
+from .datasets import Data, list_files, load_data_for, open_prepared, preparation_for_data
 
 
 def iter_batches(classifier: Classifier, name: str, limit: int | None, size: int) -> Iterator[Data]:
-    """Iterate over the images of `load_data_for` in blocks. Image folders are read block by block.
+    """Iterate over the images of `load_data_for` in blocks, which are decoded one by one.
 
     Raises:
         DavylampError: as for `load_data`.
     """
-    wanted = preparation_for_data(classifier, name)
-    listed = list_files(name, limit, wanted)
-    if listed is None:
-        yield from split_data(load_prepared(name, limit, wanted), size)
-    else:
-        files, fitting = listed
-        for start in range(0, len(files), size):
-            yield read_images(files[start : start + size], fitting)
+    images = open_prepared(name, limit, preparation_for_data(classifier, name))
+    for start in range(0, len(images.labels), size):
+        yield images.take(range(start, min(start + size, len(images.labels))))
 
 
 def split_data(data: Data, size: int) -> Iterator[Data]:

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ...errors import Unavailable, UnknownName
 from ..paths import expand_path
 from ..user_code_guard import one_line
-from .array_files import check_arrays
+from .array_files import open_arrays
+from .lazy_data import LazyData
 
 PREFIX = "torchvision:"
 DOWNLOAD = "DAVYLAMP_DOWNLOAD"  # environment variable: "yes" allows downloads of data sets
@@ -52,8 +52,8 @@ PUBLISHED = {
 }
 
 
-def read_published(name: str, limit: int | None) -> tuple[Tensor, Tensor]:
-    """Load images (N, C, H, W), float32 in [0, 1], and labels (N,) of "torchvision:cifar10[:FOLDER]".
+def open_published(name: str, limit: int | None) -> LazyData:
+    """Open the images and labels of "torchvision:cifar10[:FOLDER]".
 
     Args:
         name: name of the data. The default folder is torch's, `TORCH_HOME/datasets`.
@@ -80,7 +80,7 @@ def read_published(name: str, limit: int | None) -> tuple[Tensor, Tensor]:
     images = np.asarray(read.data)
     images = images[:, None] if images.ndim == 3 else images
     labels = np.asarray(read.targets if hasattr(read, "targets") else read.labels)
-    return check_arrays(images, labels, f"{name} in {root}", limit)
+    return open_arrays(images, labels, f"{name} in {root}", limit)
 
 
 def download_allowed() -> bool:

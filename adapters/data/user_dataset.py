@@ -12,13 +12,14 @@ from ...errors import InvalidInput
 from ..paths import split_file_name
 from ..user_code_guard import guard_user_code, one_line
 from ..user_file import load_user_object
-from .array_files import check_arrays
+from .array_files import open_arrays
+from .lazy_data import LazyData
 
 _WANTED = "images and labels (N of each), optionally with names, or a dataset of (image, label) pairs"
 
 
-def read_data_file(name: str, limit: int | None) -> tuple[Tensor, Tensor, list[str]]:
-    """Call the function "path/to/file.py:load" and return images (N, C, H, W) in [0, 1], labels (N,) and names.
+def open_data_file(name: str, limit: int | None) -> LazyData:
+    """Call the function "path/to/file.py:load" and return its images, labels and names.
 
     The function is called without arguments, or with `limit=` if it accepts that. It may return tensors or arrays
     (uint8, or floats in [0, 1]; NCHW or NHWC). It may also return a dataset of (image, label), from which only the
@@ -38,11 +39,7 @@ def read_data_file(name: str, limit: int | None) -> tuple[Tensor, Tensor, list[s
             takes_limit = "limit" in inspect.signature(load).parameters
             returned = load(limit=limit) if takes_limit else load()
             images, labels, names = _parts(returned, name, limit)
-    inputs, labels = check_arrays(images, labels, name, limit)
-    names = [str(place) for place in range(len(inputs))] if names is None else [str(each) for each in names][:limit]
-    if len(names) != len(inputs):
-        raise InvalidInput(f"expected {len(inputs)} names from {name}, got {len(names)}")
-    return inputs, labels, names
+    return open_arrays(images, labels, name, limit, None if names is None else [str(each) for each in names])
 
 
 def _parts(returned: Any, name: str, limit: int | None) -> tuple[np.ndarray, np.ndarray, Any]:

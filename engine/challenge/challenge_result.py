@@ -15,6 +15,7 @@ from .challenge_verdict import ChallengeVerdict
 from .suite import ON_MARGIN
 
 FILE = "challenges.json"
+NO_RESULT = "-: no attack gave a result at this radius; the accuracy is at most that at a smaller radius"
 _FEW = (
     "fewer than 4 classes: a margin ensemble (APGD-CE, APGD on the plain margin, FAB, Square), not AutoAttack, whose "
     "APGD-DLR and APGD-T need 4"

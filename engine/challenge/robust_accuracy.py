@@ -13,14 +13,14 @@ import pandas as pd
 
 from ...adapters import Classifier
 from ...adapters.catalogue.default_threat_model import default_epsilon
-from ...adapters.data.datasets import Data, load_data_for
+from ...adapters.data.datasets import Data, load_data_for, open_data_for
 from ...adapters.display_text import format_radius
 from ...adapters.models.classifier import DRAWS
 from ...adapters.running.run import DEFAULT_BATCH_SIZE
 from ...errors import AttackFailed, InvalidInput
 from ..cell_defaults import SHARD_SIZE
 from ..checks.check_folder import check_folder
-from ..finding import Finding
+from ..finding import Finding, plain
 from ..plan.build_plan import make_plan
 from ..plan.cells import short_steps_warnings
 from ..plan.config import AttackChoice, Config
@@ -29,11 +29,12 @@ from ..run.evaluate import EvaluationSummary, evaluate
 from ..run.executor import Progress
 from ..sequential.evaluate_until import evaluate_until
 from ..sequential.question import Question
-from ..sources import LOADED_HERE, LoadOptions
+from ..sources import LOADED_HERE, DrawnImages, LoadOptions
 from ..statistics.bootstrap import Estimate
 from ..store.notes import list_model_hints, list_unsteady
 from ..store.results import RunResult, read_outcomes
 from ..store.store import ResultsStore
+from ..tables.estimates import NOTHING
 from ..tables.table import build_table
 from .suite import ENOUGH, ON_MARGIN, check_norm, choose_row
 
@@ -85,8 +86,9 @@ class RobustAccuracy:
         ensemble: name of the ensemble, followed by "without ..." and the attacks that the model does not allow.
         clean: accuracy on clean images, with a 95 % interval and the number of images.
         robust: accuracy under attack, over the same images. Invalid results count as not robust, and as robust in the
-            upper bound of the interval unless the model is at fault.
-        steps: results of each attack, in the order of the ensemble.
+            upper bound of the interval unless the model is at fault. NaN for a model that is random but not declared
+            so: its attacked images are not judged.
+        steps: results of each attack, in the order of the ensemble; empty if they are not judged.
         queries: forward plus backward passes, mean over the attacked images; NaN if none was attacked.
         warnings: warnings to read first, most important first.
         folder: results folder; None if the results were not stored.
@@ -111,6 +113,8 @@ class RobustAccuracy:
         """Robust and clean accuracy with their intervals, in one line."""
         images = f"{self.robust.n} image{'' if self.robust.n == 1 else 's'}"
         threat = f"{self.norm} {format_radius(self.norm, self.epsilon)}"
+        if math.isnan(self.robust.value):
+            return f"{self.model}, {threat}: not judged: its output for one image differs between calls; {images}"
         return (
             f"{self.model}, {threat}: robust accuracy {_share(self.robust)}, "
             f"clean accuracy {_share(self.clean)}, {images}, {self.ensemble}"
@@ -124,10 +128,10 @@ class RobustAccuracy:
             "norm": self.norm,
             "epsilon": self.epsilon,
             "ensemble": self.ensemble,
-            "clean": self.clean._asdict(),
-            "robust": self.robust._asdict(),
+            "clean": plain(self.clean._asdict()),
+            "robust": plain(self.robust._asdict()),
             "steps": [step._asdict() for step in self.steps],
-            "queries": None if math.isnan(self.queries) else self.queries,
+            "queries": plain(self.queries),
             "warnings": list(self.warnings),
             "folder": None if self.folder is None else str(self.folder),
             "stopped": self.stopped,
@@ -214,10 +218,16 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
     check_norm(norm)
     classifier = loading.load(model, device=device) if isinstance(model, str) else model
     name = model if isinstance(model, str) else model.name
-    images, data_name = (load_data_for(classifier, data, limit), data) if isinstance(data, str) else (data, "given")
-    radius = default_epsilon(check_norm(norm), images.inputs[0].numel()) if epsilon is None else epsilon
+    if not isinstance(data, str):
+        images, data_name, first = data, "given", data.take([0])
+    elif until is None:
+        images, data_name = load_data_for(classifier, data, limit), data
+        first = images.take([0])
+    else:
+        images, data_name, first = None, data, open_data_for(classifier, data, limit).take([0])
+    radius = default_epsilon(check_norm(norm), first.inputs.numel()) if epsilon is None else epsilon
     assert radius is not None
-    classes = classifier.check(images.inputs[:1].to(classifier.device), images.labels[:1]).shape[1]
+    classes = classifier.check(first.inputs.to(classifier.device), first.labels).shape[1]
     ensemble = standard_ensemble(norm, radius, classes, is_random=classifier.random)
     config = Config(
         models=(name,),
@@ -241,7 +251,7 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
     warnings = [
         *done.unsteady,
         *_left_out(left_out, done.refused),
-        *_doubts(done.outcome, done.steps),
+        *(() if done.unsteady else _doubts(done.outcome, done.steps)),
         *done.warnings,
     ]
     return RobustAccuracy(
@@ -277,14 +287,14 @@ class _Measured(NamedTuple):
 def _measure(
     config: Config,
     classifier: Classifier,
-    images: Data,
+    images: Data | None,
     folder: Path,
     until: Question | None,
     progress: Callable[[Plan], AbstractContextManager[Progress | None]],
 ) -> _Measured:
     (name,) = config.models
-    images_of: dict[str, Data] = {}
-    plan = make_plan(config, models={name: classifier}, data=images, images_of=images_of)
+    drawn: dict[str, DrawnImages] | None = None if until is None else {}
+    plan = make_plan(config, models={name: classifier}, data=images, drawn=drawn)
     store = ResultsStore(folder)
 
     def run(plan: Plan, _: object = None) -> EvaluationSummary:
@@ -292,10 +302,10 @@ def _measure(
             return evaluate(plan, store, progress=advance)
 
     stopped = ""
-    if until is None or not plan.cells:
+    if until is None or drawn is None or not plan.cells:
         summary = run(plan)
     else:
-        plan, summary, record = evaluate_until(plan, images_of, store, until, seed=config.seeds[0], workers=1, run=run)
+        plan, summary, record = evaluate_until(plan, drawn, store, until, seed=config.seeds[0], workers=1, run=run)
         stopped = record.sentence
     if summary.failed or not plan.cells:
         raise AttackFailed("; ".join([*summary.failed.values(), *plan.failed.values()]))
@@ -316,8 +326,11 @@ def _measure(
     ran = frozenset(member.attack for member in outcome.cell.members)
     queries = (outcome.columns["forwards"] + outcome.columns["backwards"])[outcome.results.attacked]
     refused = tuple(plan.failed.values())
-    about = steps_of(outcome), queries, ran, refused, unsteady, warnings
-    return _Measured(outcome, row.metrics["CA"], row.metrics["RA"], *about, stopped)
+    robust, steps = row.metrics["RA"], steps_of(outcome)
+    if unsteady:  # chance decides what an example shows
+        robust, steps, stopped = NOTHING._replace(n=robust.n), (), ""
+    about = steps, queries, ran, refused, unsteady, warnings
+    return _Measured(outcome, row.metrics["CA"], robust, *about, stopped)
 
 
 def steps_of(outcome: RunResult) -> tuple[EnsembleStep, ...]:

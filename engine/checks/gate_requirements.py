@@ -3,7 +3,7 @@
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -86,7 +86,7 @@ class Decision:
         attacks: number of attacks in the metric; 0 for a metric of clean images.
         more: for "too few images", the number of additional images that would decide the requirement with probability
             0.5, if `value` is the true value. None if it exceeds nine times `images`.
-        detail: the reason, or what to do; "" for a pass.
+        detail: the reason, or what to do; "" for a pass, unless the model is the baseline's.
     """
 
     requirement: str
@@ -154,9 +154,31 @@ def is_at(norm: str, epsilon: float | None, threat_model: ThreatModel) -> bool:
     return same_radius(epsilon, threat_model.epsilon)
 
 
+class BaselineComparison(NamedTuple):
+    """A rate of a model compared with that of a baseline.
+
+    Args:
+        pair: comparison on the images and attacks that both have; `difference` is the model's rate minus the
+            baseline's.
+        certain: the same comparison without images that have an invalid result.
+        bound: comparison of the model under these attacks with the baseline under all of its attacks. Further attacks
+            on the model can only lower its rate, so this `difference` bounds the one under all attacks from above.
+        attacks: number of attacks that both have.
+        lost: attacks of the baseline that the model lacks.
+        is_unchanged: whether both are the same model, with equal results on all images that both have.
+    """
+
+    pair: PairVerdict
+    certain: PairVerdict
+    bound: PairVerdict
+    attacks: int
+    lost: list[str]
+    is_unchanged: bool
+
+
 def pair_with_baseline(
     symbol: str, one: tuple[TableGroup, Results], other: tuple[TableGroup, Results]
-) -> tuple[PairVerdict, PairVerdict, int, list[str]]:
+) -> BaselineComparison:
     """Compare a rate of a model with that of a baseline, on the images and attacks that both have.
 
     Args:
@@ -164,16 +186,17 @@ def pair_with_baseline(
         one: row of the model in a table by models, with its folder.
         other: row of the baseline, with its folder.
 
-    Returns:
-        The comparison, whose `difference` is the model's rate minus the baseline's; the same comparison without images
-        that have an invalid result; the number of attacks; and the attacks of the baseline that the model lacks.
-
     Raises:
-        InvalidInput: if they have no image or no attack in common.
+        InvalidInput: if they have no image or no attack in common, or are the same results.
     """
     attacks, lost = 0, list[str]()
     (group, outcomes), (base, before) = one, other
     subjects = [each.parts[0][0].cell.subject for each in (group, base)]
+    if subjects[0].key == subjects[1].key and outcomes.store.folder.resolve() == before.store.folder.resolve():
+        raise InvalidInput(
+            f"expected a baseline with different results, got the results of {subjects[0].name} itself: compare with "
+            "the folder of an earlier evaluation, or with an earlier version of the model"
+        )
     clean = [folder.clean[subject.key] for folder, subject in zip((outcomes, before), subjects, strict=True)]
     if symbol == "RA":
         met = [{attempt_key(each.cell) for each in row.outcomes} for row in (group, base)]
@@ -186,19 +209,33 @@ def pair_with_baseline(
         attacks = len({key[:-1] for key in shared})
         lost = sorted({key[0] for key in met[1] - met[0]})
         values = [is_robust(row._replace(parts=restrict_parts(row, shared))) for row in (group, base)]
+        values.append(is_robust(base))
     elif symbol == "CA":
         values = [(each.columns["predicted"] == each.columns["label"]).astype(float) for each in clean]
+        values.append(values[1])
     else:
         raise Unsupported(f"a baseline needs paired outcomes: expected {' or '.join(PAIRED)}, got {symbol}")
-    first, second = _shared_images(subjects, clean, values)
+    places = _shared_images(subjects, clean)
+    first, second, least = (each[at] for each, at in zip(values, (*places, places[1]), strict=True))
+    population = max(each.population or 0 for each in subjects)
     known = ~np.isnan(first) & ~np.isnan(second)
-    names = ("the model", "the baseline")
-    both = compare_rates(names, first == 1, second == 1, undecided=~known)
-    certain = compare_rates(names, first[known] == 1, second[known] == 1)
-    if population := max(each.population or 0 for each in subjects):
-        certain = _of_drawn(certain, first[known], second[known], None)
-        both = _of_drawn(both, first, second, population)
-    return both, certain, attacks, lost
+    certain = _compare(first[known], second[known], None if population else 0)
+    unchanged = subjects[0].model_digest == subjects[1].model_digest and bool((first == second).all())
+    pair, bound = (_compare(first, each, population) for each in (second, least))
+    return BaselineComparison(pair, certain, bound, attacks, lost, unchanged)
+
+
+def _compare(first: np.ndarray, second: np.ndarray, population: int | None) -> PairVerdict:
+    """Compare outcomes 1, 0 and NaN (undecided) of a model and a baseline on the same images.
+
+    Args:
+        first: outcomes of the model, (n,).
+        second: outcomes of the baseline, (n,).
+        population: number of images from which these were drawn; None if it does not count; 0 if none were drawn.
+    """
+    undecided = np.isnan(first) | np.isnan(second)
+    pair = compare_rates(("the model", "the baseline"), first == 1, second == 1, undecided=undecided)
+    return pair if population == 0 else _of_drawn(pair, first, second, population)
 
 
 def _of_drawn(pair: PairVerdict, first: np.ndarray, second: np.ndarray, population: int | None) -> PairVerdict:
@@ -210,10 +247,13 @@ def _of_drawn(pair: PairVerdict, first: np.ndarray, second: np.ndarray, populati
     return replace(pair, difference=Interval(pair.difference.value, low, high))
 
 
-def _shared_images(subjects: list[Any], clean: list[Any], values: list[np.ndarray]) -> list[np.ndarray]:
-    """Return both values on the shared images, which have equal pixels, or equal names and labels in the same data."""
+def _shared_images(subjects: list[Any], clean: list[Any]) -> list[np.ndarray]:
+    """Return the places of the shared images in each side's results, (m,).
+
+    Shared images have equal pixels, or equal names and labels in the same data.
+    """
     if subjects[0].data_digest == subjects[1].data_digest:
-        return values
+        return [np.arange(subject.images) for subject in subjects]
     named = [list(zip(each.columns["image"], each.columns["label"], strict=True)) for each in clean]
     places = {image: place for place, image in enumerate(named[1])}
     shared = [(place, places[image]) for place, image in enumerate(named[0]) if image in places]
@@ -231,4 +271,4 @@ def _shared_images(subjects: list[Any], clean: list[Any], values: list[np.ndarra
                 else ": for images in random order, the baseline must have all images or the first images of the order"
             )
         )
-    return [values[side][[pair[side] for pair in shared]] for side in (0, 1)]
+    return [np.array([pair[side] for pair in shared]) for side in (0, 1)]

@@ -41,6 +41,7 @@ from ...deprecation import takes_old_names
 from ...errors import AttackFailed, MissingLibrary, ModelFailed, Unsupported
 from ...intervals import proportion_interval
 from ...metrics import euclidean_distortion, maximum_distortion
+from ..checks.standings import listed
 from ..checks.verdicts import AttackResultSummary, PairComparison, contender_of_result, judge_comparison
 from ..run.local_executor import Count
 from .searches import SearchImplementation, attack_inside, is_search, parameters_of_search, run_search, search_rows
@@ -79,6 +80,8 @@ class Comparison:
     notes: tuple[str, ...] = ()  # automatic choices and roundings
     model: str = ""  # name
     data: str = ""  # name
+    model_digest: str = ""  # identity of the model and of the images, as in the records of `evaluate`; "" if unknown
+    data_digest: str = ""
     chosen: Mapping[str, Any] = field(default_factory=dict)  # defaults that were used: norm, epsilon, parameters
     defaults: bool = False  # whether every library ran with its default parameters
 
@@ -100,7 +103,7 @@ class Comparison:
 
     @property
     def cautions(self) -> list[str]:
-        """Notes on rates that cannot separate implementations, and on distances over different images."""
+        """Notes on rates that cannot separate implementations, distances over different images, and corrected tests."""
         name, bounded = self.success_metric, self.threat_model.epsilon is not None
         rates = {row.metrics[name] for row in self.rows if not math.isnan(row.metrics.get(name, math.nan))}
         lines = []
@@ -113,6 +116,13 @@ class Comparison:
             lines.append(
                 "the median distances are over the images that each implementation fooled, so over different images if "
                 f"{name} differs; the verdicts compare the common ones"
+            )
+        alone = [pair for pair in self.pairs_that_ran if pair.judgement.pairs > 1 and pair.judgement.p_alone >= 0]
+        if alone:
+            said = listed([f"{pair.a} and {pair.b} (p = {pair.judgement.p_alone:.2g})" for pair in alone])
+            lines.append(
+                f"significant if only these two are compared, not among {alone[0].judgement.pairs} pairs (Bonferroni): "
+                f"{said}"
             )
         return lines
 

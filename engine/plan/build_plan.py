@@ -6,9 +6,12 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
 
+from torch import Tensor
+
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.data.duplicates import duplicate_warning, note_fewer
+from ...adapters.data.lazy_data import LazyData
 from ...adapters.models.classifier import check_several
 from ...adapters.models.identity.digest import ModelIdentity, digest_data
 from ...adapters.models.images import check_labels
@@ -21,7 +24,7 @@ from ...adapters.running.targets import moved_target_note
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
 from ..attack_run import AttackRun, FitData, ModelOnData
 from ..defence_pairs import undefended_models
-from ..sources import DataSource, FitSource, LoadedCache, LoadOptions, ModelSource
+from ..sources import DataSource, DrawnImages, FitSource, LoadedCache, LoadOptions, ModelSource
 from .cells import (
     cells_of,
     check_stopping,
@@ -59,7 +62,7 @@ def make_plan(
     surrogates: Mapping[str, Classifier] | None = None,
     fit_data: Data | None = None,
     transport: Transport | None = None,
-    images_of: dict[str, Data] | None = None,
+    drawn: dict[str, DrawnImages] | None = None,
 ) -> Plan:
     """Load every model once, to compute its digest, and list the runs.
 
@@ -70,7 +73,8 @@ def make_plan(
         surrogates: classifiers by name, in place of loading the surrogates with those names.
         fit_data: fit images, in place of those that the config names.
         transport: HTTP settings for remote models; None to follow the config, without caching outputs.
-        images_of: a dictionary to fill with the images of each model, by key of the model on data.
+        drawn: a dictionary to fill with the images of each model in random order, by key of the model on data. The plan
+            then decodes only two of them. None to decode all images.
 
     A model that cannot be loaded, or does not fit these images, does not stop the others. Neither does an
     implementation without an option that the attack's other implementations have. `Plan.failed` has the reasons.
@@ -80,7 +84,7 @@ def make_plan(
     """
     check_config(config)
     config = _expand_names(config, models)
-    subjects, cells, digests, images_of = [], [], {}, {} if images_of is None else images_of
+    subjects, cells, digests = [], [], {}
     loading, traffic = LoadOptions(transport or config.transport(), config.isolation), ServerUsage()
     bench, images = LoadedCache(), DataSource(config.data, config.limit, data, tuple(sorted(config.images)))
     unknown, notes = dict[str, Mapping[str, str]](), list[str]()
@@ -94,19 +98,14 @@ def make_plan(
         source = ModelSource(name, None if models is None else models[name], loading)
         try:
             classifier = bench.model(source, "cpu" if models is None else str(models[name].device))
-            loaded = bench.data(images, classifier)
-            if id(loaded) not in digests:
-                digests[id(loaded)] = (loaded, digest_data(loaded.inputs, loaded.labels))
-                notes += [
-                    *duplicate_warning(*loaded[:2]),
-                    *note_fewer(config.data, len(loaded.labels), None if config.images else config.limit),
-                ]
-            identity, spent = _identify(classifier, name, loaded)
+            loaded, seen, shuffled = _load_images(bench, images, classifier, config, lazily=drawn is not None)
+            digest = _digest_once(digests, notes, loaded, seen, config)
+            identity, spent = _identify(classifier, name, seen.inputs, loaded.labels)
             traffic += spent
-            about = digests[id(loaded)][1], len(loaded.labels), tuple(loaded.names) if config.images else ()
+            about = digest, len(loaded.labels), tuple(loaded.names) if config.images else ()
             subject = ModelOnData(name, identity.digest, config.data, *about)
-            usable, useless = check_surrogates(config, loaded_surrogates, subject, classifier, loaded)
-            fitted_on = None if fit is None else _describe_fit_data(fit.load(classifier, loaded), fit)
+            usable, useless = check_surrogates(config, loaded_surrogates, subject, classifier, seen.inputs)
+            fitted_on = None if fit is None else _describe_fit_data(fit.load(classifier, seen), fit)
         except (ModelFailed, Unavailable, MissingLibrary, Unsupported, InvalidInput) as error:
             failed[f"{name}{via}"] = str(error)
             if len(failed) < len(config.models):
@@ -116,7 +115,8 @@ def make_plan(
             reasons = "; ".join(f"{model}: {reason}" for model, reason in failed.items())
             raise ModelFailed(f"none of {len(failed)} models can be evaluated: {reasons}") from error
         unknown |= {subject.key: {name: "; ".join(identity.reasons)}} if identity.reasons else {}
-        images_of[subject.key] = loaded
+        if drawn is not None and shuffled is not None:
+            drawn[subject.key] = shuffled
         subjects.append((subject, source))
         notes += [*classifier.loading_notes, *note_hierarchies(config, classifier)]
         if name in spared:
@@ -125,8 +125,10 @@ def make_plan(
         measured = replace(config, measures=pin_metric_inputs(config, classifier))
         of_model: list[tuple[int, AttackRun]] = []
         for names, each in usable.items():
-            asked = cells_of(measured, subject, loaded.inputs[0].numel(), refused, {names: each}, fitted_on)
-            answered = supported_runs(asked, classifier, each.classifier, loaded, refused=lacking)
+            asked = cells_of(measured, subject, seen.inputs[0].numel(), refused, {names: each}, fitted_on)
+            answered = supported_runs(
+                asked, classifier, each.classifier, seen.inputs[:1], loaded.labels, refused=lacking
+            )
             of_model += [
                 (place, replace(cell, **sampling_settings(config, classifier, each.is_random)))
                 for place, cell in answered
@@ -152,6 +154,32 @@ def make_plan(
         notes=tuple(dict.fromkeys(notes)),
         loaded=bench if _stays_as_loaded(bench, subjects[-1][1], images) else LoadedCache(),
     )
+
+
+def _load_images(
+    bench: LoadedCache, source: DataSource, classifier: Classifier, config: Config, *, lazily: bool
+) -> tuple[Data | LazyData, Data, DrawnImages | None]:
+    """Return all images, those that are decoded, and the images in random order.
+
+    If `lazily`, two images are decoded. Otherwise all are, and there is no random order.
+    """
+    if not lazily:
+        data = bench.data(source, classifier)
+        return data, data, None
+    drawn = bench.drawn(source, classifier, config.seeds[0])
+    return drawn.population, drawn.population.take(range(len(drawn.population.labels))[:2]), drawn
+
+
+def _digest_once(
+    digests: dict[int, tuple[Any, str]], notes: list[str], loaded: Data | LazyData, seen: Data, config: Config
+) -> str:
+    """Return the digest of images. The first time, add the warnings on them to the notes."""
+    if id(loaded) not in digests:
+        digests[id(loaded)] = (loaded, digest_data(seen.inputs, loaded.labels))
+        limit = None if config.images else config.limit
+        duplicates = duplicate_warning(seen.inputs, seen.labels) if loaded is seen else []
+        notes += [*duplicates, *note_fewer(config.data, len(loaded.labels), limit)]
+    return digests[id(loaded)][1]
 
 
 def _expand_names(config: Config, models: Mapping[str, Classifier] | None) -> Config:
@@ -186,16 +214,23 @@ def _places(cells: Sequence[tuple[int, AttackRun]]) -> dict[str, tuple[int, ...]
     return places
 
 
-def _identify(classifier: Classifier, name: str, data: Data) -> tuple[ModelIdentity, ServerUsage]:
-    """Identify a model and detect its output format. Return the identity and the server queries that this took."""
-    note_shape(classifier, data.inputs.shape)
-    identity = identify_asked(classifier, name, data.inputs)
+def _identify(classifier: Classifier, name: str, inputs: Tensor, labels: Tensor) -> tuple[ModelIdentity, ServerUsage]:
+    """Identify a model and detect its output format. Return the identity and the server queries that this took.
+
+    Args:
+        classifier: the model.
+        name: its name.
+        inputs: at least two images, or the only one.
+        labels: labels of all images.
+    """
+    note_shape(classifier, inputs.shape)
+    identity = identify_asked(classifier, name, inputs)
     with suppress(ModelFailed):  # the runs will report the failure
-        _look(classifier, data)
+        _look(classifier, inputs[:1], labels)
     return identity, pop_usage(classifier)
 
 
-def _look(classifier: Classifier, data: Data) -> None:
+def _look(classifier: Classifier, image: Tensor, labels: Tensor) -> None:
     """Query a model on one image to detect its output format, and check the labels.
 
     Raises:
@@ -203,11 +238,11 @@ def _look(classifier: Classifier, data: Data) -> None:
     """
     classes = classifier.num_classes
     if classes is None or classifier.outputs is None:
-        logits = classifier.predict_logits(data.inputs[:1].to(classifier.device))
+        logits = classifier.predict_logits(image.to(classifier.device))
         check_several(logits)
         classes = logits.shape[1]
     if not classifier.answers.has_other_class:  # it stands for unknown labels
-        check_labels(data.labels, len(data.labels), classes)
+        check_labels(labels, len(labels), classes)
 
 
 @_attacks_apart

@@ -223,7 +223,7 @@ class Config:
         "defended"
     )
     keep_images: Annotated[bool, Option("keep every adversarial image, lossless")] = False
-    device: Annotated[Word, Option("device: cpu, cuda, cuda:1, mps")] = "cpu"
+    device: Annotated[Word, Option("device: cpu, cuda, cuda:1, cuda:all (all GPUs), mps")] = "cpu"
     surrogate: Annotated[
         tuple[Word, ...],
         Option("make examples on this model and judge them on the others; several form an ensemble"),

@@ -11,7 +11,6 @@ from ...adapters import Classifier, Implementation
 from ...adapters.attack import RunSetting
 from ...adapters.catalogue.lookup import why_not_on
 from ...adapters.catalogue.step_size import resolve_step_size
-from ...adapters.data.datasets import Data
 from ...adapters.models.ensemble import ensemble_name, mean_logit_ensemble
 from ...adapters.models.identity.digest import identify_model
 from ...adapters.running.precision import precision_error
@@ -53,7 +52,7 @@ class LoadedSurrogate(NamedTuple):
         """Whether the surrogate is random; None without a surrogate."""
         return None if self.classifier is None else self.classifier.random
 
-    def check(self, subject: ModelOnData, classifier: Classifier, data: Data) -> None:
+    def check(self, subject: ModelOnData, classifier: Classifier, inputs: Tensor) -> None:
         """Raise InvalidInput if the surrogate is the attacked model itself, or incompatible with it."""
         if self.classifier is None:
             return
@@ -63,7 +62,7 @@ class LoadedSurrogate(NamedTuple):
                 f"expected a surrogate that differs from the model, got {same[0]} for both, which would be a "
                 "white-box attack; for a white-box attack, give no surrogate"
             )
-        check_surrogate(classifier, self.classifier, data.inputs[:1].to(classifier.device))
+        check_surrogate(classifier, self.classifier, inputs[:1].to(classifier.device))
 
 
 NO_SURROGATE = LoadedSurrogate()
@@ -101,7 +100,7 @@ def check_surrogates(
     surrogates: Mapping[tuple[str, ...], LoadedSurrogate],
     subject: ModelOnData,
     classifier: Classifier,
-    data: Data,
+    inputs: Tensor,
 ) -> tuple[dict[tuple[str, ...], LoadedSurrogate], dict[str, str]]:
     """Return the surrogates that fit a model, and the reason for each attack whose surrogate does not fit.
 
@@ -111,7 +110,7 @@ def check_surrogates(
     usable, refused = {}, {}
     for names, surrogate in surrogates.items():
         try:
-            surrogate.check(subject, classifier, data)
+            surrogate.check(subject, classifier, inputs)
         except InvalidInput as error:
             if len(surrogates) == 1:
                 raise
@@ -146,7 +145,8 @@ def supported_runs(
     cells: Iterable[tuple[int, AttackRun]],
     classifier: Classifier,
     surrogate: Classifier | None,
-    data: Data,
+    image: Tensor,
+    labels: Tensor,
     *,
     refused: dict[str, str],
 ) -> list[tuple[int, AttackRun]]:
@@ -156,18 +156,19 @@ def supported_runs(
         cells: runs of one model, each with its index in the config.
         classifier: the model.
         surrogate: model on which the examples are made; None for the model itself.
-        data: images and labels of the model. One image is queried.
+        image: an image to query, shape (1, C, H, W).
+        labels: labels of all images, shape (N,).
         refused: receives the reasons for the other runs, by attack and model.
     """
     if surrogate is not None:
-        surrogate.answers.expect_labels(data.labels)
+        surrogate.answers.expect_labels(labels)
     kept: list[tuple[int, AttackRun]] = []
     known: dict[tuple[object, ...], str] = {}
-    classes = cache(lambda asked: asked.num_classes or asked.predict_logits(data.inputs[:1].to(asked.device)).shape[1])
+    classes = cache(lambda asked: asked.num_classes or asked.predict_logits(image.to(asked.device)).shape[1])
     for place, cell in cells:
         asked = cell.attack, cell.threat_model, cell.target, precisions_of(cell), str(cell.parameters)
         if asked not in known:
-            known[asked] = _why_not(cell, classifier, surrogate, data.inputs[:1], classes)
+            known[asked] = _why_not(cell, classifier, surrogate, image, classes)
         if known[asked]:
             refused[f"{cell.title} on {cell.subject.model}"] = known[asked]
         else:

@@ -94,7 +94,8 @@ def configs_of(
     """Return configs whose plans contain these runs, with equal keys: one for each data set and set of shared settings.
 
     A config combines every model with every attack and seed, so its plan may have runs that the folder lacks. If the
-    images were drawn at random, the config has the whole population.
+    images were drawn at random, the config has the whole population. Metrics that were measured later are among its
+    measures, so such a run has a different key.
 
     Args:
         cells: runs of a results folder.
@@ -113,7 +114,7 @@ def configs_of(
             subject.chosen,
             subject.drawn,
             cell.pixels,
-            cell.measures,
+            cell.measured,
             cell.shard_size,
             [asdict(each) for each in cell.surrogate],
             asdict(cell.fitted_on) if cell.fitted_on and cell.fitted_on.images else None,
@@ -146,7 +147,7 @@ def _config(cells: list[AttackRun], transfer: Transfer, model: str) -> Config:
         seeds=tuple(sorted({cell.seed for cell in cells})),
         eight_bit=first.pixels,
         transfer="no" if first.surrogate else transfer,
-        measures=tuple(map(plain_name, first.measures)),
+        measures=tuple(map(plain_name, first.measured)),
         shard_size=first.shard_size,
         surrogate=tuple(each.model for each in first.surrogate),
         fit_data=fit.data if fit else "",

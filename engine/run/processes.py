@@ -6,9 +6,10 @@ import pickle
 import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from io import BytesIO
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
@@ -34,13 +35,14 @@ class WorkerPoolExecutor:
 
     Args:
         workers: number of processes.
+        devices: devices that the processes use in turn, in place of those of the tasks; empty for those of the tasks.
 
     Raises:
         InvalidInput: if the number of workers is less than 1.
         Unavailable: if this process is itself a worker that is importing the script which started it.
     """
 
-    def __init__(self, workers: int):
+    def __init__(self, workers: int, devices: Sequence[str] = ()):
         if workers < 1:
             raise InvalidInput(f"expected at least one worker, got {workers}")
         # A worker that runs its script again would wait here for its own task.
@@ -48,7 +50,9 @@ class WorkerPoolExecutor:
             raise Unavailable(f"workers cannot be started while a script is imported; {_GUARD}")
         self.workers = workers
         _start_server()
-        self._all = [_Worker(max(1, (os.cpu_count() or 1) // workers)) for _ in range(workers)]
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        given = devices or ("",)
+        self._all = [_Worker(threads, given[number % len(given)]) for number in range(workers)]
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
         """Execute the tasks. A task whose worker dies is retried while no other task runs.
@@ -120,8 +124,8 @@ def _work(sent: bytes) -> tuple[Any, ...]:
 
 
 class _Worker:
-    def __init__(self, threads: int):
-        self.threads = threads
+    def __init__(self, threads: int, device: str = ""):
+        self.threads, self.device = threads, device
         self.pool: ProcessPoolExecutor | None = None
         self.greeting: Future[int] | None = None
 
@@ -131,7 +135,7 @@ class _Worker:
         Raises:
             InvalidInput: if a model or attack object cannot be sent to a process.
         """
-        sent = _pack(task)
+        sent = _pack(replace(task, device=self.device) if self.device else task)
         if self.pool is not None:
             try:
                 return self.pool.submit(_work, sent)
@@ -143,7 +147,7 @@ class _Worker:
 
     def start(self) -> None:
         if self.pool is None:
-            self.pool = ProcessPoolExecutor(1, _context(), initializer=_start, initargs=(self.threads,))
+            self.pool = ProcessPoolExecutor(1, _context(), initializer=_start, initargs=(self.threads, self.device))
             self.greeting = self.pool.submit(os.getpid)
 
     def check_start(self) -> None:
@@ -203,10 +207,12 @@ def _stop(workers: Iterable[_Worker]) -> None:
         worker.stop(wait=True)
 
 
-def _start(threads: int) -> None:
+def _start(threads: int, device: str) -> None:
     import torch
 
     torch.set_num_threads(threads)
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)  # for libraries that use "cuda" without a number
     keep_freed_memory()
     protect_process()
     threading.Thread(target=_end_with_parent, daemon=True).start()

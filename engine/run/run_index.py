@@ -25,14 +25,14 @@ _KINDS: Mapping[str, Kind] = {"clean": "clean", "fit": "fits", "transfer": "tran
 
 
 def with_stored_runs(plan: Plan, store: ResultsStore) -> Plan:
-    """Replace planned runs by stored runs that differ only in having more metrics.
+    """Replace planned runs by stored runs that have the same metrics and more.
+
+    Every evaluation calls this function to find the stored runs that it can reuse. Call it before `plan_for_part`.
 
     Returns:
         The new plan.
     """
-    there = set(store.keys("cells"))
-    missing = [cell for cell in plan.cells if cell.key not in there]
-    if not missing or not there:
+    if not store.keys("cells"):
         return plan
     known: dict[str, list[AttackRun]] = {}
     for _, record in read_records(store, "cells", (), headers=True):
@@ -40,10 +40,17 @@ def with_stored_runs(plan: Plan, store: ResultsStore) -> Plan:
             cell = AttackRun.from_record(record.meta)
             known.setdefault(replace(cell, measures=()).key, []).append(cell)
     found: dict[str, AttackRun] = {}
-    for cell in missing:
-        wider = (each for each in known.get(replace(cell, measures=()).key, ()) if {*cell.measures} <= {*each.measured})
-        if (stored := next(wider, None)) is not None:
+    for cell in plan.cells:
+        alike = known.get(replace(cell, measures=()).key, ())
+        wider = [each for each in alike if {*cell.measures} <= {*each.measured}]
+        stored = next((each for each in wider if each.key == cell.key), wider[0] if wider else None)
+        if stored is not None:
             found[cell.key] = replace(cell, measures=stored.measures, added=stored.added)
+    return replace_runs(plan, found)
+
+
+def replace_runs(plan: Plan, found: Mapping[str, AttackRun]) -> Plan:
+    """Return a plan in which some runs, given by key, are replaced by runs with other measures."""
     keys = {key: cell.key for key, cell in found.items()}
     return replace(
         plan,

@@ -1,18 +1,15 @@
 """Selects images of a plan in random order, and reuses finished runs as shards of runs on more images."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data
 from ...errors import InvalidInput
-from ..attack_run import AttackRun
 from ..plan.plan import Plan
-from ..sources import LoadedCache, random_order
+from ..run.run_index import replace_runs
+from ..sources import DrawnImages, LoadedCache
 from ..store.record_validation import usable_record
 from ..store.store import ResultsStore
 
@@ -36,17 +33,16 @@ def count_images(plan: Plan) -> int:
     return next(iter(counts.values()))
 
 
-def draw_images(plan: Plan, images: Mapping[str, Data], drawn: tuple[int, int], count: int) -> Plan:
+def draw_images(plan: Plan, images: Mapping[str, DrawnImages], drawn: tuple[int, int], count: int) -> Plan:
     """Return a plan on the first images in random order.
 
     Args:
         plan: plan on all images.
-        images: all images of each model, by key of the model on data.
+        images: images of each model in random order, by key of the model on data.
         drawn: number of all images, and seed of their order.
         count: number of images to use.
     """
-    order = torch.tensor(random_order(*drawn)[:count])
-    digests = {id(data): digest_data(data.inputs[order], data.labels[order]) for data in images.values()}
+    digests = {id(each): digest_data(*each.take(count)[:2]) for each in images.values()}
     subjects = {
         subject.key: replace(subject, images=count, drawn=drawn, data_digest=digests[id(images[subject.key])])
         for subject, _ in plan.subjects
@@ -68,16 +64,22 @@ def draw_images(plan: Plan, images: Mapping[str, Data], drawn: tuple[int, int], 
     )
 
 
-def reuse_shards(store: ResultsStore, before: Sequence[AttackRun], after: Sequence[AttackRun]) -> None:
+def reuse_shards(store: ResultsStore, before: Plan, after: Plan) -> Plan:
     """Store finished runs on the first images as shards of the same runs on more images.
 
     Args:
         store: the folder.
-        before: runs on the first images, a multiple of the shard size.
-        after: the same runs on more images.
+        before: plan with the stored runs on the first images, a multiple of the shard size.
+        after: plan with the same runs on more images.
+
+    Returns:
+        The plan on more images, with all measures that the stored runs have, so that every image has them.
     """
-    there = {*store.keys("parts")}
-    for old, new in zip(before, after, strict=True):
+    there, done = {*store.keys("parts")}, {*store.keys("cells")}
+    pairs = zip(before.cells, after.cells, strict=True)
+    wider = {new.key: replace(new, measures=old.measured, added=()) for old, new in pairs if new.key not in done}
+    after = replace_runs(after, wider)
+    for old, new in zip(before.cells, after.cells, strict=True):
         lacking = [shard for shard in range(old.shards) if f"{new.key}-{shard}" not in there]
         record = usable_record(store, "cells", old.key) if lacking and not store.files("cells", new.key) else None
         if record is None or record.failed:
@@ -88,10 +90,12 @@ def reuse_shards(store: ResultsStore, before: Sequence[AttackRun], after: Sequen
             meta = dict(record.meta) | {"key": new.key, "spec": new.spec, "subject": new.subject.spec}
             meta |= {name: record.meta[name] * part for name in ("seconds", "attack_seconds")}
             meta |= {"traffic": None} if shard and "traffic" in meta else {}
+            meta = {name: value for name, value in meta.items() if name not in ("added", "added_on")}
             images = store.images_path(f"{old.key}-{shard}")
             if images.is_file():
                 shutil.copyfile(images, store.images_path(f"{new.key}-{shard}"))
             store.write("parts", f"{new.key}-{shard}", record.table.slice(span.start, len(span)), meta)
+    return after
 
 
 def remove_results(store: ResultsStore, plan: Plan) -> None:

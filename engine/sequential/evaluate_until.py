@@ -5,13 +5,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...adapters.data.datasets import Data
+from ...adapters.data.duplicates import duplicate_warning
 from ...errors import Unavailable
 from ..plan.plan import Plan
 from ..run.evaluate import EvaluationSummary
+from ..run.run_index import with_stored_runs
+from ..sources import DrawnImages
 from ..store.results import Results, read_outcomes
 from ..store.sequence import SequenceRecord, read_sequence, write_sequence
 from ..store.store import ResultsStore
+from ..tables.symbols import UNION
 from .drawing import count_images, draw_images, remove_results, reuse_shards
 from .question import Answers, Question, SequentialAnswer, describe_order, is_decided
 
@@ -29,7 +32,7 @@ class Stopped(NamedTuple):
 
 def evaluate_until(
     plan: Plan,
-    images: Mapping[str, Data],
+    images: Mapping[str, DrawnImages],
     store: ResultsStore,
     question: Question,
     *,
@@ -41,11 +44,13 @@ def evaluate_until(
 
     Each block is an evaluation of the images so far, whose finished shards are reused. A killed call resumes in its
     block; several processes with the same arguments share the work. A call with a different question continues with the
-    images so far. Results of earlier blocks are removed, because results of later blocks contain them.
+    images so far. If their results have more metrics than planned, all images get them. Results of earlier blocks are
+    removed, because results of later blocks contain them.
 
     Args:
         plan: plan on all images.
-        images: all images of each model, by key of the model on data.
+        images: images of each model in random order, by key of the model on data. Only the images that are attacked are
+            decoded.
         store: results folder.
         question: when to stop.
         seed: seed of the order of the images.
@@ -67,11 +72,12 @@ def evaluate_until(
     record = replace(record, until=question.text, answers=(), is_decided=False)
     answers, seconds = Answers(question), 0.0
     while True:
-        here = draw_images(plan, images, drawn, record.images)
+        here = with_stored_runs(draw_images(plan, images, drawn, record.images), store)
         write_sequence(store, record)
-        earlier = draw_images(plan, images, drawn, record.before) if record.before else None
-        if earlier is not None:
-            reuse_shards(store, earlier.cells, here.cells)
+        earlier = None
+        if record.before:
+            earlier = with_stored_runs(draw_images(plan, images, drawn, record.before), store)
+            here = reuse_shards(store, earlier, here)
         summary = run(here, record)
         seconds += summary.seconds
         if earlier is not None:
@@ -86,6 +92,10 @@ def evaluate_until(
             break
         following = next_block(record.images, unit, workers, population)
         record = replace(record, before=record.images, images=following)
+    duplicates = dict.fromkeys(
+        line for each in images.values() for line in duplicate_warning(*each.take(record.images)[:2])
+    )
+    here = replace(here, notes=(*here.notes, *duplicates))
     return Stopped(here, summary._replace(seconds=seconds), record)
 
 
@@ -110,7 +120,7 @@ def results_of_plan(store: ResultsStore, plan: Plan) -> Results:
     Raises:
         Unavailable: if there are none.
     """
-    outcomes = read_outcomes(store.folder, ["CA", "RA"])
+    outcomes = read_outcomes(store.folder, ["CA", "RA", UNION])
     keys = {cell.key for cell in plan.cells}
     done = tuple(each for each in outcomes.done if each.cell.key in keys)
     if not done:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...adapters.display_text import format_threat_model
 from ...adapters.parameters import parse_number
 from ...adapters.threat_model import ThreatModel
 from ...errors import InvalidInput
@@ -17,9 +18,14 @@ from ..checks.gate_requirements import Requirement, is_at, parse_requirement
 from ..checks.standings import attempt_key, restrict_parts, threat_of, worst_case_bounds
 from ..statistics.anytime import AnytimeMean
 from ..store.results import Results
-from ..tables.groups import TableGroup, group_cells
+from ..tables.estimates import row_values
+from ..tables.groups import TableGroup, find_union, group_cells, is_bounded, why_no_union
+from ..tables.symbols import UNION, is_union
 
-GRAMMAR = '"RA >= 0.6", "width <= 0.05", "A > B" for two models, or "ranked", each with or without "@ linf 8/255"'
+GRAMMAR = (
+    '"RA >= 0.6", "width <= 0.05", "A > B" for two models, or "ranked", each with or without "@ linf 8/255", or '
+    '"RA_union >= 0.5"'
+)
 _AT = re.compile(r"(.*?)\s*(?:@\s*(\w+)(?:\s+(\S+))?)?\s*")
 _WIDTH = re.compile(r"width\s*<=\s*(\S+)")
 _NUMBER = re.compile(r"[^=].*[<>]=?\s*[-+.\d][-+.\d/e%]*")
@@ -54,7 +60,7 @@ class Question:
 
     Args:
         text: the question as given.
-        requirement: bound on the robust accuracy of every model.
+        requirement: bound on the robust accuracy of every model, or on that over the union of threat models.
         width: largest width of the interval of every model.
         pair: names of two models, of which the first may be more robust. Without a requirement, a width and a pair, the
             question is the order of all models.
@@ -72,6 +78,11 @@ class Question:
         """Whether models are compared in pairs."""
         return self.requirement is None and self.width is None
 
+    @property
+    def is_of_union(self) -> bool:
+        """Whether the bound is on the robust accuracy over the union of threat models."""
+        return self.requirement is not None and is_union(self.requirement.symbol)
+
     def check(self, cells: Iterable[AttackRun]) -> None:
         """Raise InvalidInput if the runs cannot answer the question, for example without the named model."""
         cells = [*cells]
@@ -81,6 +92,8 @@ class Question:
                 f"`until={self.text}` needs untargeted attacks with a radius"
                 + (f" of {self.threat_model.norm} {self.threat_model.epsilon:g}" if self.threat_model else "")
             )
+        if self.is_of_union and (lacking := _why_no_union(cells)):
+            raise InvalidInput(f"`until={self.text}`: {lacking}")
         models = dict.fromkeys(cell.subject.name for cell in fitting)
         if lacking := [name for name in self.pair if name not in models]:
             raise InvalidInput(
@@ -114,8 +127,8 @@ def parse_question(text: str) -> Question:
     wrong = f"expected {GRAMMAR}, got `until={text}`"
     if _NUMBER.fullmatch(body) and not body.startswith("width"):
         requirement = parse_requirement(text)
-        if requirement.symbol != "RA":
-            raise InvalidInput(f"{wrong}: `until` supports RA only")
+        if requirement.symbol != "RA" and not is_union(requirement.symbol):
+            raise InvalidInput(f"{wrong}: `until` supports RA and RA_union only")
         return Question(text, requirement, threat_model=requirement.threat_model)
     try:
         threat_model = None if norm is None else ThreatModel(norm, radius)  # type: ignore[arg-type]
@@ -132,6 +145,18 @@ def parse_question(text: str) -> Question:
     if not operator or not first or not second or second[0] == "=" or first == second:
         raise InvalidInput(wrong)
     return Question(text, pair=(first, second), threat_model=threat_model)
+
+
+def _why_no_union(cells: Iterable[AttackRun]) -> str:
+    """Return why planned runs have no union of threat models; "" if they have one."""
+    threats: dict[str, set[str]] = {}
+    for cell in cells:
+        name = f"{cell.subject.name}{', 8-bit' * cell.pixels}"
+        threats.setdefault(name, set()).update({format_threat_model(cell.threat_model)} if is_bounded(cell) else ())
+    models: dict[tuple[str, ...], list[str]] = {}
+    for name, texts in threats.items():
+        models.setdefault(tuple(sorted(texts)), []).append(name)
+    return why_no_union(models)
 
 
 class Answers:
@@ -151,9 +176,12 @@ class Answers:
         Raises:
             InvalidInput: if two compared models have no attack in common, or different images.
         """
-        question, groups = self.question, self.question.groups(outcomes)
+        question = self.question
+        if question.is_of_union:
+            return self._of_unions(outcomes)
+        groups = question.groups(outcomes)
         if not question.is_of_pairs:
-            return [self._of_model(group) for group in groups]
+            return [self._of_model(group, threat_of(group), worst_case_bounds(group)) for group in groups]
         threats = groupby(sorted(groups, key=threat_of), key=threat_of)
         pairs = [pair for _, rivals in threats for pair in self._pairs([*rivals])]
         level = 1 - (1 - LEVEL) / max(len(pairs), 1)  # Bonferroni's correction
@@ -165,14 +193,28 @@ class Answers:
         first, second = ([each for each in rivals if each.labels["model"] == name] for name in self.question.pair)
         return [*zip(first, second, strict=False)]  # no pair if a model was not attacked under this threat model
 
-    def _of_model(self, group: TableGroup) -> SequentialAnswer:
-        name, threat = group.labels["model"], threat_of(group)
+    def _of_unions(self, outcomes: Results) -> list[SequentialAnswer]:
+        """Return an answer for each model, by the values of RA_union in its tables."""
+        union, answers = find_union(outcomes), []
+        for group in union.rows.values():
+            ends = (
+                row_values(group.parts, outcomes, UNION, of_model=True, at_most=at_most)[0][0]
+                for at_most in (False, True)
+            )
+            setting = f", {group.labels['setting']}" if group.labels["setting"] else ""
+            answers.append(self._of_model(group, union.text + setting, ends))
+        return answers
+
+    def _of_model(self, group: TableGroup, threat: str, bounds: Iterable[np.ndarray]) -> SequentialAnswer:
+        """Return the answer for a model, from the lower and upper bounds of each image's robustness, (n,) each."""
+        name = group.labels["model"]
         about = f"{name}, {threat}"
-        interval = self._interval(about, group, *worst_case_bounds(group), LEVEL)
+        low, high = bounds
+        interval = self._interval(about, group, low, high, LEVEL)
         requirement, width = self.question.requirement, self.question.width
         if requirement is not None:
             verdict = requirement.decide(interval.low, interval.high)
-            bound = f"RA {requirement.operator} {requirement.number:.10g}"
+            bound = f"{requirement.symbol} {requirement.operator} {requirement.number:.10g}"
             return SequentialAnswer(
                 about, interval, {"pass": bound, "fail": f"not {bound}", "open": ""}[verdict], (name,), threat
             )

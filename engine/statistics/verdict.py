@@ -190,6 +190,13 @@ class PairVerdict:
         return f"{SIGNIFICANT} / {self.pairs * self.tests} = {self.level:.2g} (Bonferroni: {', '.join(parts)})"
 
     @property
+    def p_alone(self) -> float:
+        """p-value that would be significant if these two were compared alone, but is not for all pairs; else NaN."""
+        known = [self.p_success] + [self.p_distance] * (self.tests > 1)
+        least = min((p for p in known if p < corrected_level(self.tests)), default=math.nan)
+        return math.nan if self.weaker else least
+
+    @property
     def can_be_significant(self) -> bool:
         """Whether any outcome on these images could be significant."""
         return not self.reason and self.images >= self.needed

@@ -16,7 +16,7 @@ from .image_results import DETECTED, SHARES, results_of
 from .other_records import fit_costs
 from .record_validation import read_records, unknown_attack
 from .results import Results, as_results
-from .store import Kind, ResultsStore
+from .store import Kind, ResultsStore, is_selected
 from .stored_columns import HEAVY
 from .transfers import transferred_of
 
@@ -72,6 +72,8 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
     store = ResultsStore(folder, create=False)
     for key, record in read_records(store, "cells", asked, damaged=left_out["damaged"]):
         cell = AttackRun.from_record(record.meta)
+        if not is_selected(folder, cell.subject.key):
+            continue
         if record.failed:
             left_out["failed"][key] = record.meta["reason"]
         elif why := unknown_attack(cell):
@@ -290,8 +292,8 @@ def _none_finished(folder: str | Path, left_out: Mapping[str, Collection[str]]) 
 
 
 def _finished(folder: str | Path, kind: Kind, columns: Collection[str] | None = None) -> Iterator[Record]:
-    for _, record in read_records(ResultsStore(folder, create=False), kind, columns):
-        if not record.failed:
+    for key, record in read_records(ResultsStore(folder, create=False), kind, columns):
+        if not record.failed and is_selected(folder, key.rpartition("-")[2]):  # KEY, or for transfers RUN-KEY
             yield record
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 def find_notes(outcomes: "Results") -> Iterator[Finding]:
     """Yield all notes on a folder: missing results, how searches ended, how model outputs were interpreted."""
     yield from (note("unsteady", line, state="warn") for line in unsteady_models(outcomes))
+    yield from version_notes(outcomes)
     yield from _about_cells(outcomes)
     yield from (note("counted-once", line) for line in outcomes.left_out)
     if outcomes.lacking:
@@ -42,6 +43,20 @@ def find_notes(outcomes: "Results") -> Iterator[Finding]:
     yield from _detected(outcomes)
     yield from _silent_transfers(outcomes)
     yield from notes_of(outcomes.references)
+
+
+def version_notes(outcomes: "Results") -> Iterator[Finding]:
+    """Yield a note for each model name with several versions, which count as different models."""
+    versions: dict[str, dict[str, None]] = {}
+    for subject in outcomes.subjects.values():
+        versions.setdefault(subject.model, {})[subject.full_name] = None
+    sentence = (
+        "{subject}: {count} versions ({names}), with different weights, code or settings, count as different models, "
+        "also in means over models; evaluate into a new folder for a table of the last one only"
+    )
+    for model, names in versions.items():
+        if len(names) > 1:
+            yield note("versions", sentence, state="warn", subject=model, count=len(names), names=", ".join(names))
 
 
 def sequence_notes(outcomes: "Results") -> Iterator[Finding]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,15 @@ from .columns import Example, logits_of, pictures_of
 from .derived_columns import STORED_K, STORED_RATE, derive_columns, lacks_rate, needs_logits
 from .image_results import ImageResults
 from .imported import Reference, references_of
-from .notes import answers_change, find_notes, unsteady_models
+from .notes import answers_change, find_notes, unsteady_models, unsteady_subjects
 from .other_records import fit_costs
 from .plan_records import CellState, find_missing, list_parts, missing_line
 from .record_validation import NEEDED, edited_since, order_of, read_records, unknown_attack
-from .store import Record, ResultsStore
+from .store import Record, ResultsStore, is_selected
 from .stored_columns import RepeatedArrays, StoredColumns, join_columns
 from .transfers import Predictions, Transfers, read_transfers
 
+_CELLS, _PAIRS = ("running", "waiting"), ("failed", "unknown")  # runs of `Results`, alone and with a reason
 _SAME = 1e-4  # relative to the largest logit: rounding differs between batches
 
 
@@ -200,6 +201,20 @@ class Results:
         failed = tuple(each for each in self.failed if each[0].subject.is_called(names))
         return replace(self, done=done, failed=failed)
 
+    def of_subjects(self, keep: Callable[[ModelOnData], bool]) -> "Results":
+        """Return the results of the models on their images for which `keep` is true."""
+        cells = {name: tuple(filter(lambda cell: keep(cell.subject), getattr(self, name))) for name in _CELLS}
+        pairs = {name: tuple(each for each in getattr(self, name) if keep(each[0].subject)) for name in _PAIRS}
+        return replace(
+            self,
+            **cells,
+            **pairs,
+            done=tuple(each for each in self.done if keep(each.cell.subject)),
+            clean={key: each for key, each in self.clean.items() if keep(each.subject)},
+            states={key: each for key, each in self.states.items() if keep(each.cell.subject)},
+            references=tuple(each for each in self.references if keep(each.subject)),
+        )
+
     def has_detector(self, subject: ModelOnData) -> bool:
         """Whether a model has the additional class "detected"."""
         return any(each.results.has_detector for each in self.done if each.cell.subject.key == subject.key)
@@ -222,7 +237,7 @@ class Results:
         return tuple(dict.fromkeys(name for outcome in self.done for name in outcome.columns if is_file_name(name)))
 
 
-def as_results(source: str | Path | Results, symbols: Sequence[str] = ()) -> Results:
+def as_results(source: str | PathLike[str] | Results, symbols: Sequence[str] = ()) -> Results:
     """Read a folder, with transfers if symbols need them. Results that were already read are returned unchanged.
 
     Args:
@@ -241,7 +256,7 @@ def as_results(source: str | Path | Results, symbols: Sequence[str] = ()) -> Res
 
 
 def read_outcomes(
-    folder: str | Path,
+    folder: str | PathLike[str],
     symbols: Sequence[str] = (),
     *,
     examples: bool = False,
@@ -254,7 +269,7 @@ def read_outcomes(
     unless a symbol needs them.
 
     Args:
-        folder: a results folder of `davylamp evaluate`.
+        folder: a results folder of `davylamp evaluate`; an `EvaluatedFolder` for the models of one evaluation.
         symbols: metrics that need logits or transfers: "FR@10", "OTR"; they become columns.
         examples: whether to read the first images as pictures.
         keep_logits: selects models whose logits on adversarial images are kept; None for no model.
@@ -271,7 +286,8 @@ def read_outcomes(
     transfers: Transfers | None = None
     shares: Transfers = {}
     if "OTR" in symbols:
-        transfers, shares = read_transfers(read_records(store, "transfer", damaged=damaged))
+        records = read_records(store, "transfer", damaged=damaged)
+        transfers, shares = read_transfers(item for item in records if is_selected(folder, item[0].rpartition("-")[2]))
     states: list[CellState] = []
     done: list[RunResult] = []
 
@@ -326,6 +342,7 @@ def read_outcomes(
         states=known,
         references=references,
     )
+    outcomes = outcomes.of_subjects(lambda subject: is_selected(folder, subject.key))
     outcomes = _leave_narrower(_leave_undeclared(_leave_subsets(outcomes)))
     if not outcomes.done and not outcomes.failed:
         raise Unavailable(f"no finished runs in {folder} ({_what_is_there(outcomes)})")
@@ -560,8 +577,20 @@ def _leave_subsets(outcomes: Results) -> Results:
 
 
 def _leave_undeclared(outcomes: Results) -> Results:
-    """Remove unstable runs of models that were declared as random afterwards. Add a message for each removed run."""
-    declared = {cell.subject.key for cell in (each.cell for each in outcomes.done) if cell.draws}
+    """Remove unstable runs of models that were declared as random afterwards. Add a message for each removed run.
+
+    If the declaration is in the model's name, the model under its former name is removed, with a message.
+    """
+    drawn = {each.cell.subject for each in outcomes.done if each.cell.draws}
+    declared, alike = {each.key for each in drawn}, {(each.model_digest, each.data_digest) for each in drawn}
+    former = {
+        key: f"omitted: {each.model}: from before it was declared random"
+        for key, each in unsteady_subjects(outcomes).items()
+        if key not in declared and (each.model_digest, each.data_digest) in alike
+    }
+    if former:
+        outcomes = outcomes.of_subjects(lambda subject: subject.key not in former)
+        outcomes = replace(outcomes, left_out=(*outcomes.left_out, *dict.fromkeys(former.values())))
     declared -= {key for key, clean in outcomes.clean.items() if answers_change(clean.meta)}
     old = {
         each.cell.key: f"omitted: {each.cell.title} on {each.cell.subject.model}: from before it was declared random"

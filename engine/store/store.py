@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, get_args
@@ -55,6 +55,29 @@ _MARK_BYTES = 1 << 16
 WRONG_ONE = "delete the wrong one"
 
 
+@dataclass(frozen=True)
+class EvaluatedFolder(os.PathLike[str]):
+    """Path of a results folder of which only some models are read: those of one evaluation.
+
+    Args:
+        folder: the results folder.
+        subjects: keys of the models on their images (`ModelOnData.key`).
+    """
+
+    folder: Path
+    subjects: frozenset[str]
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    __str__ = __fspath__
+
+
+def is_selected(folder: str | os.PathLike[str], subject: str) -> bool:
+    """Whether results of a model on its images, by key, are read from a folder."""
+    return not isinstance(folder, EvaluatedFolder) or subject in folder.subjects
+
+
 class ResultsStore:
     """A results folder. Files are written atomically, and folders of several machines can be merged by copying.
 
@@ -86,8 +109,8 @@ class ResultsStore:
         Unavailable: if it cannot be created or read.
     """
 
-    def __init__(self, folder: str | Path, *, create: bool = True):
-        self.folder = expand_path(folder)
+    def __init__(self, folder: str | os.PathLike[str], *, create: bool = True):
+        self.folder = expand_path(os.fspath(folder))
         mark = self.folder / "davylamp.json"
         try:
             there = mark.is_file()
@@ -98,7 +121,8 @@ class ResultsStore:
         if there:
             self._check_mark(mark)
         elif not create:
-            raise Unavailable(f"expected a results folder (made by `davylamp evaluate`), got {self.folder}")
+            is_file = "the file " if self.folder.is_file() else ""
+            raise Unavailable(f"expected a results folder (made by `davylamp evaluate`), got {is_file}{self.folder}")
 
     def prepare(self) -> None:
         """Create the folder and its format file.

@@ -1,7 +1,6 @@
 """Versions of models that share a name in a results folder, and which one was evaluated last."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -33,15 +32,12 @@ def mark_evaluated(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, An
             store.write("clean", subject.key, record.table, {**record.meta, "written": now})
 
 
-def latest_versions(
-    outcomes: Results, names: Collection[str] = (), evaluated: Collection[str] = ()
-) -> tuple[Results, list[str]]:
+def latest_versions(outcomes: Results, names: Collection[str] = ()) -> tuple[Results, list[str]]:
     """Return the results of the version evaluated last for each model name, and a note for each name with others.
 
     Args:
         outcomes: a results folder.
         names: names of selected models; the full name of an older version, "NAME [HASH]", selects that one.
-        evaluated: keys of the models and data of an evaluation, which are then the only ones; empty for any.
 
     Returns:
         The results, in which a model has its plain name unless `names` has its full name, and the notes. All versions
@@ -58,37 +54,23 @@ def latest_versions(
     kept, left = dict[str, ModelOnData](), dict[str, dict[str, None]]()
     for key, subject in subjects.items():
         times = written[subject.model]
-        is_last = key in evaluated if evaluated else times[subject.model_digest] == last[subject.model]
-        if is_last or subject.full_name in names:
+        if times[subject.model_digest] == last[subject.model] or subject.full_name in names:
             kept[key] = subject
         else:
             left.setdefault(subject.model, {})[subject.full_name] = None
     if not left:
         return outcomes, []
-    done = tuple(each for each in outcomes.done if each.cell.subject.key in kept)
-    outcomes = replace(
-        outcomes,
-        done=done,
-        failed=tuple(each for each in outcomes.failed if each[0].subject.key in kept),
-        running=tuple(cell for cell in outcomes.running if not _is_left(cell.subject, left)),
-        waiting=tuple(cell for cell in outcomes.waiting if not _is_left(cell.subject, left)),
-        unknown=tuple(each for each in outcomes.unknown if not _is_left(each[0].subject, left)),
-        clean={key: each for key, each in outcomes.clean.items() if key in kept},
-    )
+    outcomes = outcomes.of_subjects(lambda subject: subject.full_name not in left.get(subject.model, {}))
     called = tell_apart(kept.values())
     called |= {key: subject.full_name for key, subject in kept.items() if subject.full_name in names}
     notes = []
-    for model, older in () if evaluated else left.items():
+    for model, older in left.items():
         full = {subject.full_name for subject in kept.values() if subject.model == model}
         notes.append(
             f"{model}: judged as evaluated last ({', '.join(sorted(full))}); {', '.join(older)} in this folder is not "
             "judged: choose it by this name, with its hash, as `model`"
         )
     return with_names(outcomes, called), notes
-
-
-def _is_left(subject: ModelOnData, left: dict[str, dict[str, None]]) -> bool:
-    return subject.full_name in left.get(subject.model, {})
 
 
 def _note_time(written: dict[str, dict[str, str]], subject: ModelOnData, meta: Any) -> None:

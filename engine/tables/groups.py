@@ -82,17 +82,26 @@ def find_union(outcomes: Results) -> ThreatUnion:
         outcomes_of = rows[key].outcomes if key in rows else []
         texts = tuple(dict.fromkeys(format_threat_model(each.cell.threat_model) for each in outcomes_of))
         models.setdefault(texts, []).append(f"{subject.name} on {images_text(subject)}{', 8-bit' * key[1]}")
-    lacking = ""
+    lacking = why_no_union(models)
+    return ThreatUnion(next(iter(models), ()), any(len(each) > 1 for each in norms.values()), lacking, rows)
+
+
+def why_no_union(models: Mapping[tuple[str, ...], Sequence[str]]) -> str:
+    """Return why there is no union of threat models; "" if there is one.
+
+    Args:
+        models: names of models by the texts of their threat models, of those that `is_bounded` runs have.
+    """
     if len(models) > 1:
         has = "; ".join(
             f"{' + '.join(texts) or 'none'} ({', '.join(names[:_NAMED])}{', ...' * (len(names) > _NAMED)})"
             for texts, names in models.items()
         )
-        lacking = f"RA_union needs the same threat models, untargeted and with a radius, for all models, got {has}"
-    elif len(next(iter(models), ())) < 2:
+        return f"RA_union needs the same threat models, untargeted and with a radius, for all models, got {has}"
+    if len(next(iter(models), ())) < 2:
         has = "".join(next(iter(models), ())) or "none"
-        lacking = f"RA_union needs several threat models, untargeted and with a radius, got {has}"
-    return ThreatUnion(next(iter(models), ()), any(len(each) > 1 for each in norms.values()), lacking, rows)
+        return f"RA_union needs several threat models, untargeted and with a radius, got {has}"
+    return ""
 
 
 def distinguishing_text(options: Sequence[Mapping[str, str]]) -> list[str]:

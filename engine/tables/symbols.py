@@ -72,6 +72,9 @@ def has_outcome(symbol: str) -> bool:
     return record.kind == "share" and (record.stored == "clean" or record.across != "mean")
 
 
+UNION = "RA_union"
+
+
 def is_union(symbol: str) -> bool:
     """Whether a metric is over the union of all threat models."""
     return facts_of(symbol).across == "union"

@@ -7,7 +7,7 @@ from typing import Any
 from ...adapters.display_text import format_radius, format_threat_labels, format_threat_model
 from ...adapters.models.defences.names import describe_gradients
 from ...engine.challenge.attempts import PARTS
-from ...engine.challenge.challenge_result import lead_of
+from ...engine.challenge.challenge_result import NO_RESULT, lead_of
 from ...engine.detection.detection_rates import RATES, Detection, evaluate_scores
 from ...engine.detection.roc import CountedShare
 from ...engine.finding import Finding
@@ -278,7 +278,7 @@ def _radii(place: int, document: dict[str, Any]) -> PageTable:
         f"Accuracy of {document['model']} at larger radii",
         ("radius", "worst-case accuracy"),
         rows,
-        note="A defence whose accuracy never reaches 0 masks its gradients. -: no attack gave a result at this radius.",
+        note=f"A defence whose accuracy never reaches 0 masks its gradients. {NO_RESULT}.",
     )
 
 

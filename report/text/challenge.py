@@ -5,7 +5,7 @@ from typing import Any
 
 from ...adapters.display_text import format_radius
 from ...engine.challenge.attempts import PARTS, AttackOutcome
-from ...engine.challenge.challenge_result import lead_of
+from ...engine.challenge.challenge_result import NO_RESULT, lead_of
 from ...engine.challenge.challenge_verdict import share_text
 from .console import PlainConsole, print_table
 
@@ -43,7 +43,7 @@ def verdict_lines(document: dict[str, Any]) -> list[str]:
     rules = f"{norm} {format_radius(norm, document['epsilon'])}"
     shares = [(format_radius(norm, each["epsilon"]), each["value"]) for each in document["radii"]]
     curve = ", ".join(f"{radius}: {'-' if value is None else f'{value:.1%}'}" for radius, value in shares)
-    unknown = "; -: no attack gave a result at this radius" if any(value is None for _, value in shares) else ""
+    unknown = f"; {NO_RESULT}" if any(value is None for _, value in shares) else ""
     lines = [f"{document['model']}, {rules}: {document['sentence']}"]
     lines.append(f"worst-case accuracy over all attacks up to each radius, {worst['n']} images: {curve}{unknown}")
     lines.append(f"failure indicators: {_indicators(document)}")

@@ -77,7 +77,7 @@ def run_task(folder: Path) -> dict[str, Any]:
     write_json(folder / "keys.json", {"cells": _keys(plans)})
     _wait_for(folder / "given")
     device = plans[0][1].config.device
-    executor = choose_executor(job["executor"], workers=job["workers"], address=job["address"], device=device)
+    executor = choose_executor(job["executor"], workers=job["workers"], address=job["address"], devices=(device,))
     progress = _Progress(folder / "progress.json", sum(plan.images for _, plan in plans))
     failed: dict[str, str] = {}
     done = kept = 0

@@ -58,7 +58,14 @@ def test_as_json_a_family_is_its_metrics(run):
     [
         (("metrics", "ssmi"), "unknown metric 'ssmi'; did you mean ASS?"),
         (("metrics", "zzzz"), "unknown metric 'zzzz'; davylamp metrics lists them"),
-        (("evaluate", "--metric", "ca"), "unknown metric 'ca'; CA needs no group: davylamp table FOLDER --metric CA"),
+        (
+            ("evaluate", "--metric", "ca"),
+            "--metric: CA is part of every evaluation, without being chosen here: davylamp table FOLDER --metric CA",
+        ),
+        (
+            ("evaluate", "--metric", "mce"),
+            "--metric: mCE is measured by a different command: davylamp corruptions run MODELS",
+        ),
     ],
 )
 def test_another_name_is_one_line_that_helps(run, arguments, message):

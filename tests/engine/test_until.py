@@ -8,11 +8,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.stats import binomtest
 
 import davylamp
+from davylamp.adapters.data import datasets
+from davylamp.adapters.data.datasets import load_data
+from davylamp.adapters.models.identity.digest import digest_data
 from davylamp.api import evaluation
-from davylamp.engine import ResultsStore
+from davylamp.engine import AttackChoice, ResultsStore
 from davylamp.engine.checks.standings import rank_models, robust_accuracy_estimate
 from davylamp.engine.exchange.published_boards import place_estimate, place_on_board, read_boards
 from davylamp.engine.sequential.evaluate_until import next_block
@@ -20,6 +24,7 @@ from davylamp.engine.sequential.question import Answers, parse_question
 from davylamp.engine.sharing.bundle import write_bundle
 from davylamp.engine.sharing.merge import merge_folders
 from davylamp.engine.sharing.unpack import unpack_bundle
+from davylamp.engine.sources import LoadedCache, load_subject_images
 from davylamp.engine.statistics.anytime import AnytimeMean
 from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.store.sequence import read_sequence
@@ -275,6 +280,61 @@ def test_invalid_results_widen_every_answer_and_targeted_attacks_have_none(write
     assert pair.interval == pytest.approx((ends["a"][0].mean() - ends["b"][0].mean(), 2 * low - 1, 2 * high - 1))
 
 
+def test_the_union_of_threat_models_is_decided_image_by_image(tmp_path):
+    """FGSM in l2 moves a linear model's margin by the l2 norm of its weights, in linf by the l1 norm."""
+    radius, attacks = 0.06, ["torchattacks:fgsm", "foolbox:fgm"]
+    choices = [AttackChoice(attacks[0], "linf", EPSILON), AttackChoice(attacks[1], "l2", radius)]
+    settings = {**SETTINGS, "attacks": choices, "norm": None, "epsilon": None}
+    names = ("plain", "noisier")
+    kept = {}
+    for name in names:
+        model = MODELS[name]
+        margin = (model(INPUTS)[:, 0] - model(INPUTS)[:, 1]) * torch.where(LABELS == 0, 1, -1)
+        weight = model[1].weight.data[0] - model[1].weight.data[1]
+        kept[name] = (margin > max(EPSILON * weight.abs().sum(), radius * weight.norm())).numpy()
+    models = {name: MODELS[name] for name in names}
+    done = davylamp.evaluate(models, INPUTS, LABELS, out=tmp_path, until="RA_union >= 0.68", **settings)
+    record = read_sequence(ResultsStore(tmp_path))
+    assert record.is_decided
+    assert 16 < record.images < IMAGES
+    rows = davylamp.table(tmp_path, "models", metrics=["RA", "RA_union"]).rows
+    for name in names:
+        mean = AnytimeMean(IMAGES)
+        mean.add(kept[name][order(0)[: record.images]].astype(float))
+        for row in (each.metrics["RA_union"] for each in rows if each.labels["model"] == name):
+            assert row[:3] == pytest.approx(tuple(mean.interval))
+    verdicts = {
+        name: f"{name}, l2 0.06 + linf 0.02: {'' if met else 'not '}RA_union >= 0.68"
+        for name, met in zip(names, (True, False), strict=True)
+    }
+    assert all(text in done.stopped for text in verdicts.values())
+    (decision, other) = davylamp.gate(tmp_path, "RA_union >= 0.68").made
+    assert {decision.verdict, other.verdict} == {"pass", "fail"}
+
+
+def test_the_union_counts_an_image_that_one_threat_model_fools_and_widens_by_invalid_results(writer):
+    """100 of 300 images, of which linf fools some, l2 others, and l2 has invalid results."""
+    generator, labels = np.random.default_rng(1), torch.zeros(100, dtype=torch.long)
+    right, wrong = torch.eye(2)[labels] * 4, torch.eye(2)[1 - labels] * 4
+    by_linf, by_l2, invalid = (generator.random(100) < share for share in (0.2, 0.15, 0.1))
+    subject = writer.clean("a", right, labels)
+    examples = [torch.where(torch.as_tensor(fooled)[:, None], wrong, right) for fooled in (by_linf, by_l2)]
+    writer.cell(subject, "foolbox:pgd", right, examples[0], labels)
+    l2 = {"norm": "l2", "epsilon": 0.5, "violated": torch.as_tensor(invalid)}
+    writer.cell(subject, "foolbox:pgd", right, examples[1], labels, **l2)
+    outcomes = read_outcomes(writer.store.folder)
+    drawn = (replace(each.cell, subject=replace(subject, drawn=(300, 0))) for each in outcomes.done)
+    outcomes = replace(
+        outcomes, done=tuple(replace(each, cell=cell) for each, cell in zip(outcomes.done, drawn, strict=True))
+    )
+    (answer,) = Answers(parse_question("RA_union >= 0.5")).update(outcomes)
+    low = ~by_linf & ~by_l2 & ~invalid
+    mean = AnytimeMean(300)
+    mean.add(low.astype(float), (~by_linf & (invalid | ~by_l2)).astype(float))
+    assert answer.interval[1:] == pytest.approx(mean.interval[1:])
+    assert answer.interval.value == pytest.approx(low.mean())
+
+
 def test_the_order_of_all_models_is_that_of_all_images(tmp_path):
     done = run(tmp_path, "ranked @ linf 0.02", shard_size=48)
     truth = {name: robust(name).mean() for name in MODELS}
@@ -311,11 +371,59 @@ def test_blocks_have_a_shard_for_every_worker_and_grow():
     assert len(ends) < 40
 
 
+@pytest.fixture
+def files(tmp_path):
+    """A folder with the images as PNG files, by class."""
+    for place, (image, label) in enumerate(zip(INPUTS, LABELS, strict=True)):
+        (tmp_path / "files" / str(int(label))).mkdir(parents=True, exist_ok=True)
+        pixels = image.mul(255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+        Image.fromarray(pixels).save(tmp_path / "files" / str(int(label)) / f"{place:03}.png")
+    return tmp_path / "files"
+
+
+def test_only_the_images_that_are_attacked_are_decoded(files, tmp_path, monkeypatch):
+    whole, read, open_image = load_data(f"imagefolder:{files}"), set(), datasets._open_image
+    monkeypatch.setattr(datasets, "_open_image", lambda item, wanted: read.add(item.name) or open_image(item, wanted))
+    settings = {**SETTINGS, "data": f"imagefolder:{files}", "until": "RA >= 0.7", "seeds": (2,), "shard_size": 8}
+    done = davylamp.evaluate({"plain": MODELS["plain"]}, out=tmp_path / "out", **settings)
+    drawn = order(2)[: read_sequence(ResultsStore(tmp_path / "out")).images]
+    assert 8 < len(drawn) < IMAGES  # several blocks
+    assert read == {whole.names[place] for place in (0, 1, *drawn)}  # the first two identify the model
+    assert [*done.to_frame()["image"]] == [whole.names[place] for place in drawn]
+    ((subject, _),) = done.plan.subjects
+    assert subject.data_digest == digest_data(whole.inputs[drawn], whole.labels[drawn])
+    read.clear()
+    again = load_subject_images(subject, None, LoadedCache())
+    assert torch.equal(again.inputs, whole.inputs[drawn])
+    assert read == {whole.names[place] for place in drawn}
+
+
+def test_a_later_image_of_a_different_size_is_refused(files, tmp_path):
+    last = load_data(f"imagefolder:{files}").names[order(0)[-1]]
+    Image.new("RGB", (3, 2)).save(files / last)
+    settings = {**SETTINGS, "data": f"imagefolder:{files}", "until": "width <= 0.01"}
+    with pytest.raises(InvalidInput, match="images of one size"):
+        davylamp.evaluate({"plain": MODELS["plain"]}, out=tmp_path / "out", **settings)
+
+
+def test_duplicates_of_attacked_images_are_noted(tmp_path):
+    inputs = torch.cat([INPUTS[:1], INPUTS[:1], INPUTS[2:]])
+    settings = {**SETTINGS, "until": "RA >= 0.1", "progress": False}
+    done = davylamp.evaluate({"plain": MODELS["plain"]}, inputs, LABELS, out=tmp_path / "few", **settings)
+    assert not {0, 1} <= {*order(0)[: read_sequence(ResultsStore(tmp_path / "few")).images]}
+    assert not any("duplicate" in note for note in done.notes)
+    settings["until"] = "width <= 0.001"
+    done = davylamp.evaluate({"plain": MODELS["plain"]}, inputs, LABELS, out=tmp_path / "all", **settings)
+    assert sum(f"1 of {IMAGES} images duplicate" in note for note in done.notes) == 1
+
+
 @pytest.mark.parametrize(
     ("until", "more", "expected"),
     [
         ("RA >= 50", {}, "0.5"),
-        ("CA >= 0.5", {}, "supports RA only"),
+        ("CA >= 0.5", {}, "RA and RA_union only"),
+        ("RA_union >= 0.5", {}, "several threat models"),
+        ("RA_union >= 0.5 @ linf 0.02", {}, "no @"),
         ("soon", {}, "ranked"),
         ("plain >= noisy", {}, "got"),
         ("plain > none", {}, "none"),

@@ -15,6 +15,7 @@ from davylamp.adapters.running.determinism import spread, stays_steady
 from davylamp.adapters.running.surrogate import run_transfer
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.store.results import read_outcomes
+from davylamp.errors import InvalidInput
 from davylamp.report.page.build import build_report
 from tests.hostile import randomness as kit
 
@@ -180,3 +181,67 @@ def test_a_model_that_is_declared_later_is_judged_in_the_same_folder(digits, tmp
     rates = [each.table("models", metrics=["CA", "RA"]).to_frame() for each in (alone, after)]
     assert rates[0].equals(rates[1])
     assert {each.verdict for each in davylamp.gate(tmp_path / "both", "RA >= 0").made} == {"pass"}
+
+
+NOISY = """import torch
+import davylamp
+
+
+class Noisy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.load("net.pt", weights_only=False)
+
+    def forward(self, x):
+        return self.net(x + 0.4 * torch.randn_like(x))
+
+
+def make():
+    return Noisy()
+
+
+def declared():
+    return davylamp.Classifier(Noisy(), random=True)
+"""
+
+
+def test_a_declaration_in_the_name_is_the_one_of_python(digits, tmp_path, monkeypatch, run):
+    """The option, the name and the factory give equal rates; the undeclared results in the folder do not count."""
+    torch.save(digits.module, tmp_path / "net.pt")
+    (tmp_path / "net.py").write_text(NOISY)
+    np.savez(tmp_path / "d.npz", inputs=digits.inputs.numpy(), labels=digits.labels.numpy())
+    monkeypatch.chdir(tmp_path)
+    shared = ("--data", "npz:d.npz", "--attacks", "foolbox:fgsm", "--epsilon", "0.1")
+    calls = {"option": ("net.py:make", "--random"), "name": ("net.py:make+random:yes",), "python": ("net.py:declared",)}
+    rates = {}
+    for out, (name, *more) in calls.items():
+        if out == "option":
+            _, _, err = run("evaluate", "--models", name, *shared, "-o", out)
+            assert "--random" in UNSTEADY
+            assert f"{name}: {UNSTEADY}" in err.splitlines()
+        code, _, err = run("evaluate", "--models", name, *more, *shared, "-o", out)
+        assert code == 0, err
+        assert UNSTEADY not in err
+        outcomes = read_outcomes(out)
+        assert not outcomes.unsteady
+        (each,) = outcomes.done
+        rates[out] = each.columns["draws_fooled"].tolist()
+        assert each.cell.draws == 20
+        assert run("gate", out, "--require", "RA >= 0", "--require", "CA >= 0")[0] == 0
+    assert rates["option"] == rates["name"] == rates["python"]
+    assert any("net.py:make:" in line for line in read_outcomes("option").left_out)
+    assert {each.name for each in read_outcomes("option").subjects.values()} == {"net.py:make+random:yes"}
+
+
+def test_the_declaration_goes_before_defences_and_is_checked():
+    from davylamp.adapters.models.zoo.load import add_parts, load_model
+
+    assert add_parts("a.py:f+jpeg", random=True, outputs="labels") == "a.py:f+outputs:labels+random:yes+jpeg"
+    assert add_parts("a.py:f+random:yes", random=True) == "a.py:f+random:yes"
+    assert load_model("demo:digits-cnn+random:yes+bit-depth:bits=4").random
+    assert not load_model("demo:digits-cnn+bit-depth:bits=4").random
+    with pytest.raises(InvalidInput, match="random:yes, got 'random:maybe'"):
+        load_model("demo:digits-cnn+random:maybe")
+    for wrong in (load_model, lambda name: add_parts(name.partition("+")[0], random=True)):
+        with pytest.raises(InvalidInput, match=r"\?random=yes"):
+            wrong("http://localhost:1/v2/models/m+random:yes")

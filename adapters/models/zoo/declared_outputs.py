@@ -1,17 +1,50 @@
-"""Output format and version that a model name declares, as in "MODEL+outputs:labels+version:2"."""
+"""Output format, randomness and version that a model name declares: "MODEL+outputs:labels+random:yes+version:2"."""
 
 import re
 
 from ....errors import InvalidInput, WrongType
+from ..classifier import Classifier
 from ..output_format import OUTPUTS, Outputs
+from ..remote.address import is_address
 
-PREFIX, VERSION = "outputs:", "version:"
+PREFIX, VERSION, RANDOM = "outputs:", "version:", "random:yes"
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def is_outputs_part(text: str) -> bool:
     """Whether a part of a model name declares an output format."""
     return text.startswith(PREFIX)
+
+
+def is_declaration(text: str) -> bool:
+    """Whether a part of a model name declares an output format, randomness or a version."""
+    return text.startswith((PREFIX, VERSION, RANDOM.partition(":")[0] + ":"))
+
+
+def declare(classifier: Classifier, part: str) -> None:
+    """Apply a declaration to a loaded model. A version is applied to the whole model, see `version_in`."""
+    if is_outputs_part(part):
+        classifier.declare_outputs(read_outputs(part))
+    elif part == RANDOM:
+        classifier.random = True
+
+
+def check_declaration(part: str, original: str) -> None:
+    """Check a declaration before the model is loaded.
+
+    Args:
+        part: a part of a model name.
+        original: the name before it.
+
+    Raises:
+        InvalidInput: if its value is invalid, or the model is remote and declared random.
+    """
+    if is_outputs_part(part):
+        read_outputs(part)
+    elif not part.startswith(VERSION) and part != RANDOM:
+        raise InvalidInput(f"expected {RANDOM}, got {part[:40]!r}")
+    elif part == RANDOM and is_address(original.partition("+")[0]):
+        raise InvalidInput(f"declare a remote model random in its address, as ...?random=yes, not by +{RANDOM}")
 
 
 def read_outputs(text: str) -> Outputs:

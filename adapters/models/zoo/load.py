@@ -26,7 +26,18 @@ from ..remote.transport import Transport
 from ..sandbox.isolated import load_isolated
 from ..sandbox.isolation import Isolation
 from . import clip, demo, hf, onnx, robustbench, timm, torchvision
-from .declared_outputs import PREFIX, VERSION, is_outputs_part, read_outputs, read_version, version_in
+from .declared_outputs import (
+    PREFIX,
+    RANDOM,
+    VERSION,
+    check_declaration,
+    declare,
+    is_declaration,
+    is_outputs_part,
+    read_outputs,
+    read_version,
+    version_in,
+)
 from .input_settings import apply_input_settings, is_input_part, parse_input_settings, write_input
 from .provider import Provider
 from .python_file import defend_from_file, load_from_file
@@ -47,7 +58,7 @@ PROVIDERS: Mapping[str, Provider] = {each.PROVIDER.prefix: each.PROVIDER for eac
 _OF_FILES = (
     *("path/to/file.py:factory", "model+path/to/file.py:defend", "model+defence:key=value", "model+input:crop=224"),
     *("weights.pt", "model+weights.pt", "state.pth+architecture", "model+detector:detector.pt"),
-    *("model+outputs:labels", "model+version:2"),
+    *("model+outputs:labels", "model+random:yes", "model+version:2"),
 )
 
 
@@ -117,6 +128,7 @@ def load_model(
 
     - "+input:crop=224,mean=0.5,std=0.5", directly after the model: its input settings (`input_settings`);
     - "+outputs:labels": its output format;
+    - "+random:yes": the model is random by design, as `Classifier(..., random=True)`;
     - "+version:2": a version, which gives the same model a different identity in results. The user changes it when the
       model changes in a way that davylamp cannot detect;
     - "+jpeg:quality=50": a defence (see `defend`). "+path/to/file.py:defend" is a function Classifier -> Classifier;
@@ -174,13 +186,10 @@ class _Loader(NamedTuple):
             return self._load_state(last, original)
         if original and is_input_part(last):
             return self._load_with_input(original, last)
-        if original and (is_outputs_part(last) or last.startswith(VERSION)):
-            outputs = (
-                read_outputs(last) if is_outputs_part(last) else None
-            )  # reports an error before anything is loaded
+        if original and is_declaration(last):
+            check_declaration(last, original)
             classifier = self._load_original(original)
-            if outputs is not None:
-                classifier.declare_outputs(outputs)
+            declare(classifier, last)
             classifier.name = name
             return classifier
         if original and (is_defence(last) or is_file_name(last) or is_detector_part(last)):
@@ -320,7 +329,12 @@ def _is_architecture(part: str, weights: str) -> bool:
 
 
 def add_parts(
-    name: str, *, settings: Mapping[str, str] = MappingProxyType({}), outputs: str | None = None, version: str = ""
+    name: str,
+    *,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    outputs: str | None = None,
+    version: str = "",
+    random: bool = False,
 ) -> str:
     """Add settings from options of a command to a model name, after the model and before its defences.
 
@@ -331,6 +345,7 @@ def add_parts(
         settings: input settings by name, see `input_settings`. Empty to add none.
         outputs: output format: "logits", "probabilities", "labels", "logit" or "probability". None to add none.
         version: version of the model, of letters, digits, "-", "_" and ".". "" to add none.
+        random: whether to declare the model random. A remote model is declared random in its address instead.
 
     Raises:
         DavylampError: if a value is invalid.
@@ -340,6 +355,9 @@ def add_parts(
         parts.append(write_input(settings))
     if outputs is not None and not any(map(is_outputs_part, given)):
         parts.append(f"{PREFIX}{read_outputs(outputs)}")
+    if random and RANDOM not in given:
+        check_declaration(RANDOM, name)
+        parts.append(RANDOM)
     if version != "" and not version_in(name):
         parts.append(f"{VERSION}{read_version(version)}")
     if not parts:

@@ -12,7 +12,13 @@ import torch
 from PIL import Image
 
 from davylamp.adapters.data.bundled_images import TINY_CLASSES
-from davylamp.adapters.data.datasets import dataset_name_patterns, load_data, load_data_for
+from davylamp.adapters.data.datasets import (
+    ImagePreparation,
+    dataset_name_patterns,
+    load_data,
+    load_data_for,
+    open_prepared,
+)
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.errors import InvalidInput, MissingLibrary, Unavailable, UnknownName
 
@@ -363,3 +369,19 @@ def test_known_data_loads():
     fixed = [name for name in dataset_name_patterns() if not name.endswith(("PATH", ":SPLIT", ".py:load", ":severity"))]
     assert all(len(load_data(name, limit=1).labels) == 1 for name in fixed)
     assert set(dataset_name_patterns()) - set(fixed) >= {"imagefolder:PATH", "npz:PATH", "path/to/file.py:load"}
+
+
+@pytest.mark.parametrize(
+    "name", ["demo:digits", "demo:tiny-imagenet", "demo:digits+brightness:2", "npz:{}/some.npz", "{}/some.py:load"]
+)
+def test_images_that_are_taken_are_those_of_all(name, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 5, 6, 3), np.uint8)
+    np.savez(tmp_path / "some.npz", inputs=pixels, labels=np.arange(9))
+    code = "import numpy as np\ndef load():\n    a = np.load({!r})\n    return a['inputs'] / 255.0, a['labels']\n"
+    (tmp_path / "some.py").write_text(code.format(str(tmp_path / "some.npz")))
+    images = open_prepared(name.format(tmp_path), 9, ImagePreparation(None, None, "bilinear"))
+    whole, places = load_data(name.format(tmp_path), limit=9), [7, 2, 5]
+    part = images.take(places)
+    assert torch.equal(part.inputs, whole.inputs[places])
+    assert torch.equal(part.labels, whole.labels[places])
+    assert part.names == [whole.names[place] for place in places]

@@ -15,7 +15,8 @@ from PIL import Image
 from pyarrow import parquet
 
 from davylamp.adapters import Classifier
-from davylamp.adapters.data.datasets import load_data, load_data_for
+from davylamp.adapters.data import hf_datasets
+from davylamp.adapters.data.datasets import ImagePreparation, load_data, load_data_for, open_prepared
 from davylamp.adapters.data.hub_parts import part_of, select_split
 from davylamp.errors import InvalidInput, MissingLibrary, Unavailable
 
@@ -76,6 +77,22 @@ def test_a_limit_takes_the_classes_in_turns(truth, folder):
     assert data.names == ["0", "4", "8", "1", "5"]
     assert data.labels.tolist() == [0, 1, 2, 0, 1]
     assert torch.equal(data.inputs, inputs[[0, 4, 8, 1, 5]])
+
+
+def test_each_block_of_a_file_is_read_once_whatever_the_order(truth, folder, monkeypatch):
+    inputs, _ = as_tensors(truth)
+    read, opened = [], parquet.ParquetFile.read_row_group
+    monkeypatch.setattr(
+        parquet.ParquetFile,
+        "read_row_group",
+        lambda self, group, columns: read.append((self, group)) or opened(self, group, columns=columns),
+    )
+    images = open_prepared("hf:./set", None, ImagePreparation(None, None, "bilinear"))
+    hf_datasets._read.cache_clear()
+    read.clear()
+    places = [0, 3, 5, 8, 11, 1, 4, 6]
+    assert torch.equal(images.take(places).inputs, inputs[places])
+    assert len(read) == 5  # of 3 rows: 0 to 2, 3 and 4, 5 to 7, 8 to 10, 11
 
 
 def test_the_arrow_files_of_save_to_disk(truth, folder):

@@ -1,5 +1,7 @@
 """Models that draw random numbers on purpose: judged by repeated draws, attacked through the mean of several."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -98,6 +100,11 @@ def test_a_model_that_says_so_is_not_unstable_and_its_rate_is_the_mean_of_the_sh
     assert f"MR {total / count:.3g}, 95 % interval [{low:.3g}, {high:.3g}]" in repr(result)
     assert result.forwards.tolist() == result.attacked.long().tolist()  # the judge's draws are not the attack's
     assert "draws_fooled" in result.to_frame()
+    counts = int(result.attacked.sum()), int(result.success.sum()), int(result.robust.sum())
+    rate = float(result.draws_fooled[result.attacked].mean())
+    shown = r"MR (\S+), .*mean over (\d+) samples of each of (\d+) .*half of its samples: (\d+) of (\d+) .*fewer: (\d+)"
+    numbers = [float(each) for each in re.search(shown, repr(result)).groups()]
+    assert numbers == pytest.approx([rate, result.draws, counts[0], counts[1], counts[0], counts[2]], abs=6e-4)
     silent = Classifier(Coin(), num_classes=2)  # the same model, undeclared
     unstable = run_attack(row, silent, grey[:2], labels[:2], ThreatModel("linf", 0.1), logits=3 * torch.eye(2)[[0, 0]])
     assert "unstable" in unstable.violations[1]

@@ -160,6 +160,7 @@ def test_a_random_module_that_is_handed_over(digits, tmp_path):
     case = (model, digits.inputs[:6], digits.labels[:6])
     done = davylamp.challenge(*case, original=digits.module, epsilon=0.2, effort=TINY, out=tmp_path)
     assert (done.model, done.original) == ("shaken", "undefended")
+    assert sum("new samples" in note for note in done.notes) == 1
     assert any(each.attack.endswith(":pgd") for each in done.attempts)
     frame = load(tmp_path)
     assert set(frame[frame["model"] == "shaken"]["draws_fooled"].dropna() * 4 % 1) == {0.0}
@@ -235,6 +236,15 @@ def test_bad_input_is_refused_before_anything_is_attacked(digits, tmp_path):
         with pytest.raises(InvalidInput, match=named):
             davylamp.challenge(*case, out=tmp_path, effort=TINY, **wrong)
     assert not (tmp_path / "cells").exists()
+
+
+def test_a_quick_trial_says_how_many_images_it_has(digits, tmp_path):
+    case = (Classifier(digits.module, num_classes=10), digits.inputs[:14], digits.labels[:14])
+    given = {"epsilon": 0.2, "quick": True, "effort": {**TINY, "steps": 3}}
+    (note,) = davylamp.challenge(*case, **given, out=tmp_path / "default").notes
+    assert "10 of 14 images, 3 steps, 12 queries" in note
+    (note,) = davylamp.challenge(*case, **given, limit=14, out=tmp_path / "all").notes
+    assert ": 14 images, 3 steps" in note
 
 
 def test_attacks_that_are_left_out_do_not_let_a_model_hold(digits, tmp_path, monkeypatch):

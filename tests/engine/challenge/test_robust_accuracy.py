@@ -125,11 +125,18 @@ class Noisy(nn.Module):
 
 
 @pytest.mark.usefixtures("short")
-def test_a_random_model_is_named_first(digits):
+@pytest.mark.parametrize("until", [None, "RA >= 0.5"])
+def test_a_random_model_that_is_not_declared_is_not_judged(digits, until):
     case = digits.first(4)
-    done = davylamp.robust_accuracy(Noisy(digits.classifier), case.inputs, case.labels, epsilon=0.2)
+    done = davylamp.robust_accuracy(Noisy(digits.classifier), case.inputs, case.labels, epsilon=0.2, until=until)
     assert "random=True" in done.warnings[0]
     assert repr(done).startswith("warning: ")
+    assert math.isnan(done.robust.value)
+    assert math.isnan(done.robust.high)
+    assert (done.steps, done.stopped) == ((), "")
+    document = json.loads(json.dumps(done.to_dict(), allow_nan=False))
+    assert document["robust"] == {"value": None, "low": None, "high": None, "n": done.robust.n}
+    assert "%" not in done.sentence
 
 
 class Rounding(nn.Module):

@@ -18,7 +18,9 @@ from davylamp.testing import assert_robust
 RA = "RA >= 0.5 @ linf 0.1"
 
 
-def fill(writer, robust, count, *, model="net", attacks=("foolbox:pgd",), violated=(), epsilon=0.1, digest="d"):
+def fill(
+    writer, robust, count, *, model="net", attacks=("foolbox:pgd",), violated=(), epsilon=0.1, digest="d", weights=""
+):
     """A folder of a model that stays right on the images `robust` (or the first so many) of `count`."""
     labels = torch.zeros(count, dtype=torch.long)
     logits = torch.tensor([[2.0, 0.0]]).repeat(count, 1)
@@ -28,7 +30,7 @@ def fill(writer, robust, count, *, model="net", attacks=("foolbox:pgd",), violat
     adv = torch.where(fooled[:, None], torch.tensor([0.0, 2.0]), logits)
     bad = torch.zeros(count, dtype=torch.bool)
     bad[list(violated)] = True
-    subject = writer.clean(model, logits, labels, digest=digest, model_digest=f"{model} {places}")
+    subject = writer.clean(model, logits, labels, digest=digest, model_digest=weights or f"{model} {places}")
     for attack in attacks:
         writer.cell(subject, attack, logits, adv, labels, violated=bad, epsilon=epsilon)
     return subject
@@ -178,12 +180,41 @@ def test_the_worst_case_over_attacks_counts(writer):
 def test_a_baseline_is_compared_image_by_image(writer, count, new, margin, verdict, more):
     fill(writer, new, count)
     before = again(writer, "before")
-    fill(before, int(0.7 * count), count)
+    fill(before, int(0.7 * count), count, model="earlier")
     result = davylamp.gate(writer.store.folder, "RA >= 0.1", against=before.store.folder, margin=margin)
     (row,) = [each for each in result.made if "baseline" in each.requirement]
     assert row.verdict == verdict
     assert row.value == pytest.approx((len(new) - int(0.7 * count)) / count)
     assert more is ... or row.more == more
+
+
+@pytest.mark.parametrize("count", [1, 20, 100])
+def test_an_unchanged_model_with_equal_results_is_not_worse(writer, count):
+    """The same digest and the same result on each image: the difference is 0, however few images there are."""
+    fill(writer, count // 2, count, weights="same")
+    before = again(writer, "before")
+    fill(before, count // 2, count, weights="same")
+    words = {"require": ["RA >= 0", "CA >= 0"], "margin": 0.0}
+    made = davylamp.gate(writer.store.folder, against=before.store.folder, **words).made
+    changes = [each for each in made if each.is_change]
+    assert [(each.verdict, each.value, each.low, each.high, each.images) for each in changes] == [
+        ("pass", 0.0, 0.0, 0.0, count)
+    ] * 2
+    assert all(each.detail for each in changes)
+    other, unequal = again(writer, "other"), again(writer, "unequal")
+    fill(other, count // 2, count, weights="other")  # equal results of different weights
+    fill(unequal, range(count // 2, 2 * (count // 2)), count, weights="same")
+    for folder in (other, *([unequal] if count > 1 else [])):
+        made = davylamp.gate(writer.store.folder, "RA >= 0", against=folder.store.folder, margin=0.0).made
+        assert [each.verdict for each in made if each.is_change] == ["too few images"]
+
+
+def test_the_results_themselves_are_not_a_baseline(writer, run):
+    fill(writer, 70, 100)
+    folder = writer.store.folder
+    with pytest.raises(InvalidInput, match="net itself"):
+        davylamp.gate(folder, "RA >= 0.1", against=folder)
+    assert run("gate", str(folder), "--require", "CA >= 0.1", "--against", f"{folder}/../{folder.name}")[0] == 2
 
 
 def test_only_the_same_images_and_attacks_are_compared(writer):
@@ -289,6 +320,28 @@ def test_an_attack_of_the_baseline_that_was_not_run_here_prevents_a_pass(writer)
     change = davylamp.gate(writer.store.folder, "RA >= 0.1", against=before.store.folder, margin=0.1).made[0]
     assert change.verdict == "unfinished"
     assert "foolbox:fgsm" in change.detail
+
+
+def test_a_loss_under_the_common_attacks_that_no_missing_attack_can_mend_fails(writer):
+    """The baseline keeps 60 of 100 under its two attacks, and 80 under the common one; the model 30, or 55."""
+    before = again(writer, "before")
+    labels, logits = torch.zeros(100, dtype=torch.long), torch.tensor([[2.0, 0.0]]).repeat(100, 1)
+    subject = before.clean("net", logits, labels)
+    for attack, robust in (("foolbox:pgd", 80), ("foolbox:fgsm", 60)):
+        adv = logits.clone()
+        adv[robust:] = torch.tensor([0.0, 2.0])
+        before.cell(subject, attack, logits, adv, labels)
+    fill(writer, 30, 100)
+    good = again(writer, "good")
+    fill(good, 55, 100)
+    verdicts = {}
+    for name, folder in {"bad": writer.store.folder, "good": good.store.folder}.items():
+        made = davylamp.gate(folder, "RA >= 0", against=before.store.folder, margin=0.1).made
+        (verdicts[name],) = [each for each in made if each.is_change]
+    assert {name: each.verdict for name, each in verdicts.items()} == {"bad": "fail", "good": "unfinished"}
+    assert verdicts["bad"].value == pytest.approx(0.30 - 0.60)
+    assert verdicts["bad"].high < -0.1
+    assert "foolbox:fgsm" in verdicts["bad"].detail
 
 
 def test_the_version_of_a_model_that_was_evaluated_last_is_judged(tmp_path):

@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import math
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -22,7 +23,8 @@ from davylamp.adapters.running.judge import perturbation_distances
 from davylamp.adapters.running.targets import choose_targets
 from davylamp.engine import ImplementationResult, choose_threat_model, compare, default_epsilon
 from davylamp.engine.checks.verdicts import judge_comparison, judge_two
-from davylamp.engine.comparison.compare import contender, matched_parameters, measure, verdict_groups
+from davylamp.engine.comparison.compare import Comparison, contender, matched_parameters, measure, verdict_groups
+from davylamp.engine.store.results import read_outcomes
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 from davylamp.intervals import proportion_interval
 from davylamp.report.text.comparison import comparison_csv, comparison_document, comparison_json
@@ -84,6 +86,9 @@ def test_distance_decides_for_minimum_norm_attacks_only():
     assert pair.judgement.p_distance < 0.001
 
 
+STRONG, WEAK = ("art:pgd", "torchattack:pgd"), ("foolbox:pgd", "torchattacks:pgd")
+
+
 def test_each_pair_is_corrected_for_those_that_are_judged_with_it():
     """Seven images that only one fools: p = 2 / 2^7 = 0.0156 counts of one pair, and of the three of three rows."""
     rows = [make_row(f"{name}:pgd", [1] * 13 + [0] * 7, [0.2] * 20) for name in ("foolbox", "torchattacks")]
@@ -94,6 +99,16 @@ def test_each_pair_is_corrected_for_those_that_are_judged_with_it():
     more = judge_pairs([strong, *rows, make_row("torchattack:pgd", [1] * 20, [0.3] * 20)])
     assert {pair.verdict for pair in more} == {"identical", "no difference found"}
     assert {pair.judgement.level for pair in more} == {0.05 / 6}
+    alone = {(pair.a, pair.b): pair.judgement.p_alone for pair in more if pair.judgement.p_alone > 0}
+    assert alone == {pair: pytest.approx(2 / 2**7) for pair in itertools.product(STRONG[:1], WEAK)} | {
+        pair: pytest.approx(2 / 2**7) for pair in itertools.product(WEAK, STRONG[1:])
+    }
+    assert all(math.isnan(pair.judgement.p_alone) for pair in judge_pairs([strong, *rows]))
+    rules = strong.result.threat_model
+    made = [replace(row, metrics=measure(row.result, CLEAN)) for row in (strong, *rows)]
+    for pairs, said in ((more, 1), (judge_pairs([strong, *rows]), 0)):
+        comparison = Comparison("pgd", rules, {}, 0, tuple(made), pairs)
+        assert sum("6 pairs (Bonferroni): art:pgd and" in note for note in comparison.cautions) == said
 
 
 def test_a_difference_in_means_alone_decides_nothing():
@@ -364,3 +379,19 @@ def test_a_default_that_was_overridden_is_not_among_those_that_differ(digits):
     assert [row.metrics["backwards_max"] for row in given.rows] == [3, 3]
     rows = list(csv.DictReader(io.StringIO(comparison_csv(given))))
     assert [(row["norm"], row["epsilon"], row["data"]) for row in rows] == [("linf", "0.1", "given")] * 2
+
+
+def test_a_comparison_has_the_identities_that_an_evaluation_stores(digits, tmp_path):
+    changed = deepcopy(digits.module)
+    with torch.no_grad():
+        changed[5].weight[0, 0] += 1e-3
+    documents = []
+    for module in (digits.module, changed):
+        case = module, digits.inputs[:3], digits.labels[:3]
+        given = {"norm": "linf", "epsilon": 0.1}
+        made = davylamp.compare("fgsm", *case, libraries=["foolbox"], **given)
+        davylamp.evaluate(*case, attacks="foolbox:fgsm", out=tmp_path, progress=False, **given)
+        documents.append(comparison_document(made))
+    subjects = {(each.model_digest, each.data_digest) for each in read_outcomes(tmp_path).subjects.values()}
+    assert {(each["model_digest"], each["data_digest"]) for each in documents} == subjects
+    assert len(subjects) == 2

@@ -9,6 +9,7 @@ import torch
 from scipy.stats import fisher_exact
 
 import davylamp
+from davylamp.adapters.result import UNSTEADY
 from davylamp.engine.checks.standings import RobustnessEstimate
 from davylamp.engine.exchange.published_boards import (
     STANDARD,
@@ -106,6 +107,20 @@ def test_the_rank_is_a_count_and_the_neighbours_are_separated_as_by_an_exact_tes
     assert len(names) == 9
     assert "MIT" in result.notes[-1]
     assert "2025-03-31" in result.notes[-1]
+
+
+def test_a_random_model_that_is_not_declared_is_not_placed(writer):
+    folder = fill(writer, 120, 200)
+    labels, logits = torch.zeros(200, dtype=torch.long), torch.tensor([[2.0, 0.0]]).repeat(200, 1)
+    subject = writer.clean("random", logits, labels, data=CIFAR)
+    bad = torch.arange(200) < 3
+    for attack, number in STANDARD.items():
+        words = {"violated": bad, "violations": np.where(bad.numpy(), "unstable", "")}
+        spec = {"parameters": {"steps": number}, "epsilon": EIGHT}
+        writer.cell(subject, f"pyautoattack:{attack}", logits, logits, labels, **words, **spec)
+    result = davylamp.standing(folder)
+    assert [each.model for each in result.made] == ["mine"]
+    assert any("random" in note and UNSTEADY in note for note in result.notes)
 
 
 def test_the_four_may_be_one_attack_of_a_library(writer):

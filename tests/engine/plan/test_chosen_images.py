@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from davylamp.adapters.data.datasets import Data, load_data_for, select_by_name
+from davylamp.adapters.data.datasets import find_places, load_data_for
 from davylamp.engine import Config, ResultsStore, evaluate, load, make_plan
 from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.plan.rerun import configs_of
@@ -82,4 +82,4 @@ def test_files_of_these_names_alone_are_read(digits, monkeypatch):
 )
 def test_a_name_of_no_image_or_of_several_is_refused(names, chosen, said):
     with pytest.raises(InvalidInput, match=said):
-        select_by_name(Data(torch.zeros(2, 1, 2, 2), torch.zeros(2).long(), names), chosen)
+        find_places(names, chosen)

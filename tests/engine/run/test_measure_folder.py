@@ -7,8 +7,10 @@ import pytest
 import torch
 
 import davylamp
+from davylamp.api.baseline_placement import read_baseline
 from davylamp.engine import ResultsStore
 from davylamp.engine.cell_defaults import ALL_MEASURES, MEASURES
+from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.run import measure_folder
 from davylamp.engine.store.results import read_outcomes
 from davylamp.errors import InvalidInput, UnknownName
@@ -129,6 +131,46 @@ def test_drawn_images_and_workers(place):
 def _all(folder):
     store = ResultsStore(folder)
     return [store.read("cells", key) for key in store.keys("cells")]
+
+
+def test_a_run_with_more_metrics_serves_the_parts_of_an_evaluation_with_fewer(place):
+    evaluate("out", FEW, **PGD)
+    davylamp.measure("out", "all")
+    evaluate("wide", MORE, **PGD)
+    for folder, measures in (("out", ("effect", "distance")), ("wide", FEW)):
+        for part in ("1/2", "2/2", ""):
+            again = evaluate(folder, measures, part=part, **PGD).summary
+            assert (again.done, again.kept, again.unfinished) == (0, 1, 0)
+        assert len(_all(folder)) == 1
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_sequence_goes_on_with_all_metrics_of_its_runs(place, later):
+    how, few, all_images = {**PGD, "limit": 20}, "width <= 0.99", "width <= 0.001"
+    evaluate("out", FEW if later else MORE, until=few, **how)
+    if later:
+        davylamp.measure("out", "all")
+    (begun,) = _all("out")
+    again = evaluate("out", FEW, until=few, **how)
+    assert (again.summary.done, again.summary.kept) == (0, 1)
+    done = evaluate("out", FEW, until=all_images, **how)
+    evaluate("whole", MORE, until=all_images, **how)
+    (whole,), (record,) = _all("whole"), _all("out")
+    assert begun.table.num_rows < record.table.num_rows == 20
+    assert differing(whole, record) == []
+    assert (done.summary.done, "added" in record.meta) == (1, False)
+    assert evaluate("out", FEW, until=all_images, **how).summary.done == 0
+
+
+def test_runs_are_repeated_with_the_metrics_that_were_added(place):
+    evaluate("out", FEW, models=[MODEL, "models.py:mlp"], **PGD)
+    davylamp.measure("out", "all", model="models.py:mlp")
+    measured = {cell.subject.model: cell for cell in (each.cell for each in read_outcomes("out").done)}
+    (config,) = configs_of([measured["models.py:mlp"]])
+    assert {*config.measures} == {*MORE}
+    assert read_baseline("out").config.measures == FEW  # all of its models have these
+    davylamp.measure("out", "FDL")
+    assert read_baseline("out").config.measures == ("effect", "frequency")
 
 
 def test_without_examples_only_what_needs_none_is_measured(place):

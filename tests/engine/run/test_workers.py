@@ -13,10 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
-from davylamp.engine.run.choose import choose_executor
+from davylamp.engine.run import choose, processes
+from davylamp.engine.run.choose import choose_executor, spread_over_devices
 from davylamp.engine.run.local_executor import InProcessExecutor
 from davylamp.engine.run.processes import WorkerPoolExecutor
 from davylamp.engine.run.task import Task
@@ -210,10 +212,51 @@ def test_executors_by_name():
         (InvalidInput, "one worker, got 0", "local", {"workers": 0}),
         (InvalidInput, "executor=ray.*auto", "local", {"address": "auto"}),
         (UnknownName, "executor 'slurm'", "slurm", {}),
-        (Unavailable, "got 'tpu9'", "local", {"device": "tpu9"}),
+        (Unavailable, "got 'tpu9'", "local", {"devices": ("tpu9",)}),
     ):
         with pytest.raises(error, match=named):
             choose_executor(name, **given)
+
+
+def test_every_gpu_has_a_worker_and_records_have_no_number_of_one(monkeypatch):
+    """With a stand-in for the number of GPUs."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(choose, "check_device", lambda _: None)
+    config, four, devices = spread_over_devices(Config(device="cuda:all"), 4, "local")
+    assert (config.device, four, devices) == ("cuda", 4, ("cuda:0", "cuda:1", "cuda:2"))
+    assert spread_over_devices(Config(device="cuda:all"), 1, "local")[1] == 3
+    assert spread_over_devices(Config(device="cuda:all"), 2, "ray")[1:] == (2, ("cuda",))
+    assert spread_over_devices(Config(device="cuda:1"), 2, "local")[1:] == (2, ("cuda:1",))
+    executor = choose_executor("local", workers=four, devices=devices)
+    assert isinstance(executor, WorkerPoolExecutor)
+    assert [worker.device for worker in executor._all] == ["cuda:0", "cuda:1", "cuda:2", "cuda:0"]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    config, one, devices = spread_over_devices(Config(device="cuda:all"), 1, "local")
+    assert isinstance(choose_executor("local", workers=one, devices=devices), InProcessExecutor)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(Unavailable, match="cuda:all, got none"):
+        spread_over_devices(Config(device="cuda:all"), 1, "local")
+
+
+def test_results_do_not_depend_on_the_device_of_a_worker(tmp_path, monkeypatch):
+    """Two names of the CPU stand in for two GPUs."""
+    plan, used = plan_for(tmp_path, write_model(tmp_path, "one"), write_model(tmp_path, "two")), []
+    pack = processes._pack
+    monkeypatch.setattr(processes, "_pack", lambda task: used.append((task.name, task.device)) or pack(task))
+    evaluate(plan, ResultsStore(tmp_path / "spread"), executor=WorkerPoolExecutor(2, ("cpu", "cpu:0")))
+    evaluate(plan, ResultsStore(tmp_path / "alone"))
+    assert {device for _, device in used} == {"cpu", "cpu:0"}
+    assert len({name for name, _ in used}) == len(used) == 6
+    stores = [ResultsStore(tmp_path / name) for name in ("spread", "alone")]
+    for kind in ("cells", "clean"):
+        assert {*stores[0].keys(kind)} == {*stores[1].keys(kind)} != set()
+        for key in stores[0].keys(kind):
+            spread, alone = (store.read(kind, key) for store in stores)
+            assert spread.meta["device"] == alone.meta["device"] == "cpu"
+            names = [name for name in alone.table.column_names if name != "seconds"]
+            assert repr(spread.table.select(names).to_pydict()) == repr(
+                alone.table.select(names).to_pydict()
+            )  # with NaN
 
 
 def test_a_library_that_cannot_be_imported_does_not_end_the_workers(monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import davylamp
 from davylamp import cli
 from davylamp.adapters import Classifier
 from davylamp.commands.evaluation_summary import result_lines
@@ -62,3 +63,46 @@ def test_one_model_keeps_its_plain_name(digits, images, tmp_path):
     assert list_changed(store, plan.subjects) == []
     evaluate(plan, store)
     assert result_lines(plan, store)[0].startswith("cnn, linf 0.1")
+
+
+def test_a_table_over_several_versions_has_a_note(folder):
+    _, store = folder
+    outcomes = as_results(store.folder)
+    for by in ("attacks", "models"):
+        (found,) = [each for each in build_table(outcomes, by=by, bootstrap=0).findings if each.name == "versions"]
+        assert (found.state, found.subject, found.numbers["count"]) == ("warn", "cnn", 2)
+
+
+def test_an_evaluation_shows_the_models_that_it_evaluated(digits, tmp_path):
+    """An untrained and a trained model under one name in one folder, and the trained one again on a part of its images.
+
+    The numbers of each evaluation are those of the same call in a folder of its own.
+    """
+    torch.manual_seed(0)
+    untrained = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(digits.inputs[0].numel(), 10))
+    calls = [(untrained, 16), (digits.module, 16), (digits.module, 12)]
+    given = {"attacks": "foolbox:fgsm", "norm": "linf", "epsilon": 0.1, "progress": False}
+
+    def evaluate(place, module, images, out):
+        models = {"cnn": module, f"other {place}": untrained}
+        return davylamp.evaluate(models, digits.inputs[:images], digits.labels[:images], out=out, **given)
+
+    done = [evaluate(place, *call, tmp_path / "one") for place, call in enumerate(calls)]
+    for place, ((module, images), each) in enumerate(zip(calls, done, strict=True)):
+        alone = evaluate(place, module, images, tmp_path / str(place))
+        for by in ("attacks", "models"):
+            shown, truth = (one.table(by, metrics=["CA", "RA", "MR"], bootstrap=0).to_frame() for one in (each, alone))
+            assert shown.equals(truth)
+            assert set(shown.get("model", ["cnn"])) <= {"cnn", f"other {place}"}
+        frames = [one.to_frame().drop(columns=["seconds"], errors="ignore") for one in (each, alone)]
+        assert list(frames[0]["cell"]) == list(frames[1]["cell"])
+        assert set(frames[0]["model"]) == {"cnn", f"other {place}"}
+        if module is digits.module:  # the others do not differ
+            assert set(each.rank(scoring="mean").subjects) == {"cnn", f"other {place}"}
+        page = each.report(tmp_path / "report.html").read_text(encoding="utf-8")
+        assert "cnn [" not in page
+        assert not any("versions" in note for note in each.table().notes)
+    everything = davylamp.Evaluation(tmp_path / "one")
+    assert len(set(everything.to_frame()["model"])) == 5
+    assert sum("2 versions" in note for note in everything.rank(scoring="mean").notes) == 1
+    assert "cnn [" in everything.report(tmp_path / "whole.html").read_text(encoding="utf-8")

@@ -218,3 +218,9 @@ def test_two_cells_that_change_places_are_computed_again(small_plan, small_folde
     assert len(load(folder).attrs["damaged"]) == 2
     assert len(evaluate(small_plan, ResultsStore(folder)).damaged) == 2
     assert survey_folder(folder, headers=False).damaged == []
+
+
+def test_a_file_is_not_a_results_folder(tmp_path):
+    (tmp_path / "comparison.json").write_text("{}")
+    with pytest.raises(Unavailable, match=r"got the file .*comparison\.json"):
+        ResultsStore(tmp_path / "comparison.json", create=False)

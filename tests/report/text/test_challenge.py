@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from davylamp.engine.challenge.attempts import Accuracy, accuracy_under_attack
-from davylamp.engine.challenge.challenge_result import ChallengeResult, document_of
+from davylamp.engine.challenge.challenge_result import NO_RESULT, ChallengeResult, document_of
 from davylamp.engine.challenge.challenge_verdict import ChallengeVerdict
 from davylamp.report.sections.defences import write_challenges
 from davylamp.report.text.challenge import verdict_lines
@@ -24,7 +24,7 @@ def document(worst, *larger):
 def test_a_radius_without_a_result_has_no_accuracy():
     said = document(LEFT, (0.4, NOTHING))
     assert [each["value"] for each in json.loads(json.dumps(said, allow_nan=False))["radii"]] == [0.875, None]
-    assert verdict_lines(said)[1].endswith("8 images: 0.2: 87.5%, 0.4: -; -: no attack gave a result at this radius")
+    assert verdict_lines(said)[1].endswith(f"8 images: 0.2: 87.5%, 0.4: -; {NO_RESULT}")
     (table,) = [block for block in write_challenges([said]).blocks if "radii" in getattr(block, "name", "")]
     assert "0.875" in str(table.rows[0][1])
     assert table.rows[1][1].text == "-"
