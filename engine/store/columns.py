@@ -221,7 +221,7 @@ def unpack(data: bytes, layers: Sequence[str], sizes: Sequence[int]) -> dict[str
     bits = np.unpackbits(np.frombuffer(data, np.uint8)).astype(bool)
     whole = sum(units) * (sections + 3)
     if len(units) != len(layers) or not whole <= len(bits) < whole + 8:
-        raise ValueError(f"expected {whole} bits of {len(layers)} layers, got {len(bits)} of {len(units)}")
+        raise ValueError(f"expected {whole} bits for {len(layers)} layers, got {len(bits)} bits for {len(units)}")
     coverage, start = {}, 0
     for name, count in zip(layers, units, strict=True):
         ends = np.cumsum([count * sections, count, count, count]) + start
