@@ -120,7 +120,7 @@ def _run_misbehaving_models(
 
     for name in plant or []:
         if name not in PLANTS:
-            raise UnknownName("planted model", name, PLANTS)
+            raise UnknownName("misbehaving model", name, PLANTS)
     chosen: list[Any] = []
     for name in names or [None]:
         if name is not None and name in LIBRARIES:

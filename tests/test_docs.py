@@ -319,7 +319,7 @@ def test_the_library_of_the_page_takes_part(advlib, tmp_path, digits):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "advlib:fmn" in done.stdout.partition("forwards_median")[2].partition("advlib:fmn")[2]  # of the contract
-    assert " 0 broken" in done.stdout
+    assert " 0 failed" in done.stdout
 
 
 def test_the_metrics_of_the_page_are_computed(tmp_path, monkeypatch, digits):
@@ -504,7 +504,7 @@ def test_the_verdicts_of_the_page_are_those_of_a_challenge():
     for said in (
         "at most five points above",
         "by fewer than 10 samples",
-        "interval of their proportion lies above 1 %",
+        "interval of their rate lies above 1 %",
     ):
         assert said in text
     assert len(OF_GRADIENTS) == 3

@@ -148,7 +148,7 @@ def test_double_precision_is_said_to_be_rounded(digits, tmp_path):
     result = davylamp.run_attack("foolbox:fgsm", module, images, labels, norm="linf", epsilon=0.1)
     rounded, attacked = (
         "images rounded from float64 to float32",
-        "the model computes in float64; it is attacked in float32",
+        "the model computes in float64; attacks compute in float32",
     )
     assert result.adv_inputs.dtype == torch.float32
     assert rounded in repr(result)

@@ -1,7 +1,8 @@
-"""Clamping of images to [0, 1] whose gradient is 1 at the bounds.
+"""Clamping of images to [0, 1] with a gradient of 1 at the bounds.
 
-Since torch 2.15, the gradient of `clamp` is 0 at its bounds (https://github.com/pytorch/pytorch/issues/184574). An
-attack would therefore get no gradient for a black or white pixel, which can only move inwards.
+Since torch 2.15, the gradient of `torch.clamp` is 0 at its bounds (https://github.com/pytorch/pytorch/issues/184574).
+An attack would therefore get no gradient for a black or white pixel, although the attack can still change this pixel
+towards grey.
 """
 
 from typing import Any
@@ -13,7 +14,11 @@ _ROUNDING = 1e-4
 
 
 def describe_out_of_range(images: Tensor) -> str:
-    """Describe the range of values as text, "from -0.5 to 2". "" if they are within [0, 1], apart from rounding."""
+    """Describe the range of the values of images as text, such as "from -0.5 to 2".
+
+    Returns:
+        The text. "" if all values are in [0, 1], apart from rounding.
+    """
     if not images.numel():
         return ""
     low, high = (float(end) for end in images.detach().aminmax())
@@ -21,7 +26,7 @@ def describe_out_of_range(images: Tensor) -> str:
 
 
 def clamp_with_edge_gradient(images: Tensor) -> Tensor:
-    """Clamp images to [0, 1]. The gradient is 1 inside and at the bounds, and 0 outside."""
+    """Clamp images to [0, 1]. The gradient is 1 for values in [0, 1], including 0 and 1, and 0 for other values."""
     return _Cut.apply(images)
 
 

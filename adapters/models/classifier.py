@@ -135,7 +135,10 @@ class Classifier(nn.Module):
 
     @property
     def channels(self) -> int | None:
-        """Number of image channels as declared, from `mean`, or from the first convolution. None if unknown."""
+        """Number of channels of the model's images: 1 for grey, 3 for colour. None if unknown.
+
+        The number is taken from a declaration, from `mean`, or from the first convolution.
+        """
         if self.stated_channels is not None:
             return self.stated_channels
         if self.mean is not None:
@@ -150,11 +153,17 @@ class Classifier(nn.Module):
 
     @property
     def gradients(self) -> bool:
-        """Whether the model can be differentiated, as far as is known. `running.access` tests it."""
+        """Whether the model can be differentiated, as far as is known.
+
+        `running.requirements.has_gradients` tests this.
+        """
         return self.answers.gradients
 
     def declare_outputs(self, outputs: Outputs) -> None:
-        """Declare the output format, which replaces an earlier declaration. Call this before the first query."""
+        """Declare the output format of the model. Call this method before the first query.
+
+        The declaration replaces an earlier one.
+        """
         before = self.answers
         self.answers = OutputFormat(self.model, outputs, gradients=self.gradients, classes=before.classes)
         self.answers.handed_on = before.handed_on
@@ -171,23 +180,27 @@ class Classifier(nn.Module):
 
     @property
     def precision_note(self) -> str:
-        """Note on rounding if the model's precision differs from that of the attacks. "" if both are the same."""
+        """Note for the user if the model does not compute in float32, as attacks do. "" for a float32 model."""
         if self.anchor.dtype == torch.float32:
             return ""
         kind = str(self.anchor.dtype).removeprefix("torch.")
-        return f"the model computes in {kind}; it is attacked in float32, and its logits are read as float32"
+        return f"the model computes in {kind}; attacks compute in float32, and its logits are converted to float32"
 
     def train(self, mode: bool = True) -> "Classifier":  # noqa: ARG002 - the signature is torch's
-        """Stay in evaluation mode, whatever `mode` is, because an evaluation never trains."""
+        """Keep the model in evaluation mode, whatever `mode` is.
+
+        Attack libraries may call this method. An evaluation never trains a model.
+        """
         if any(part.training for part in self.modules()):  # checking takes a tenth of the time of setting
             super().train(False)
         return self
 
     @contextmanager
     def frozen(self) -> Iterator["Classifier"]:
-        """Keep the model in evaluation mode without trainable parameters, and restore its state on exit.
+        """Put the model in evaluation mode without trainable parameters, and restore its state at the end of the block.
 
-        Every query does this itself. A block around many queries avoids repeating it.
+        Each query freezes the model in this way. A block around many queries freezes the model only once, which is
+        faster.
         """
         if self._is_frozen:
             yield self
@@ -202,9 +215,9 @@ class Classifier(nn.Module):
                 self._is_frozen = False
 
     def say_version(self, version: str) -> None:
-        """Declare a version, which becomes part of the model identity and of the key of a server's answer cache.
+        """Declare a version of the model. Call this method before the first query.
 
-        Call this before the first query.
+        The version becomes part of the model identity, and of the key of a server's answer cache.
         """
         self.model_version = version
         for part in self.modules():
@@ -212,7 +225,10 @@ class Classifier(nn.Module):
                 vars(part)["said_version"] = version
 
     def freeze(self) -> "Classifier":
-        """Freeze the model permanently. This is for models loaded by name, which no other code uses."""
+        """Freeze the model permanently.
+
+        This method is for models that davylamp loads by name and that no user code shares.
+        """
         self.eval()
         self.requires_grad_(False)
         self._is_frozen = True
@@ -304,27 +320,37 @@ class Classifier(nn.Module):
 
     @full_float32()
     def predict_logits(self, inputs: Tensor, batch_size: int = PASS_SIZE) -> Tensor:
-        """Compute logits for any number of images in full float32, in batches, on the device of `inputs`.
+        """Compute logits for any number of images in full float32, in batches.
 
-        The judge always uses the same batch size, so that an image gets the same prediction from every attack.
+        The batch size is always the same when examples are judged. An image therefore gets the same prediction from
+        every attack.
+
+        Args:
+            inputs: images in [0, 1], shape (N, C, H, W).
+            batch_size: number of images per forward pass.
+
+        Returns:
+            The logits, shape (N, K), on the device of `inputs`.
         """
         return self.predict_batched(inputs, batch_size)
 
     @torch.no_grad()
     def predict_batched(self, inputs: Tensor, batch_size: int = PASS_SIZE) -> Tensor:
-        """Compute logits in batches with torch's current precision settings, as during an attack."""
+        """Compute logits in batches like `predict_logits`, but with torch's current precision settings."""
         with self.frozen():
             self.eval()
             chunks = [self(chunk).to(inputs.device) for chunk in inputs.split(batch_size)]
         return torch.cat(chunks) if chunks else inputs.new_zeros((0, self.num_classes or 0))
 
     def check(self, inputs: Tensor, labels: Tensor | None = None, *, logits: Tensor | None = None) -> Tensor:
-        """Check images, labels and the model's outputs, and set `num_classes` if it was unknown.
+        """Check that images, labels and the model's outputs are valid, and return the outputs.
+
+        If the number of classes was unknown, it is set from the outputs.
 
         Args:
             inputs: images in [0, 1], shape (N, C, H, W), floating point.
-            labels: int64, shape (N,), each in 0..num_classes-1.
-            logits: logits of the inputs, if they are known. The model is then not queried.
+            labels: true classes, int64, shape (N,), each in 0..num_classes-1. None to check no labels.
+            logits: logits of the inputs, shape (N, num_classes), if they are known. The model is then not queried.
 
         Returns:
             The logits of `inputs`, shape (N, num_classes).

@@ -1,4 +1,4 @@
-"""A named defence or detector: its source, its parameters, and the code that builds it."""
+"""Base class of named defences and detectors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,15 +16,15 @@ _EXTRAS = {"art": "art", "kornia": "kornia", "sklearn": "detectors"}  # extras o
 
 @dataclass(frozen=True)
 class Component:
-    """A defence or a detector, as listed in its catalogue.
+    """A defence or a detector, as listed in the catalogue of defences or detectors.
 
     Args:
         name: usual name, such as "jpeg".
-        library: library of the implementation, such as "art". The full name is then "art:jpeg". The first row with a
-            name is also available under this name alone.
+        library: library of the implementation, such as "art". The full name is then "art:jpeg". If several libraries
+            have the same name, the short name stands for the first of them in the catalogue.
         title: title for display.
         source: the paper.
-        build: ".module:NAME" in this package, of the class or function that builds it.
+        build: class or function that builds the component, as ".module:NAME" relative to this package.
         params: canonical parameters by name, with their default values.
         module: Python module that must be installed, if it is not the library's own.
         findings: known issues of the library's code.
@@ -45,7 +45,10 @@ class Component:
         return f"{self.library}:{self.name}"
 
     def load(self) -> Any:
-        """Return the class or function that builds it. Raises MissingLibrary if its library is not installed."""
+        """Return the class or function that builds the component.
+
+        Raises MissingLibrary if its library is not installed.
+        """
         needed = self.module or _MODULES.get(self.library, self.library)
         if find_spec(needed) is None:
             raise MissingLibrary(needed, _EXTRAS.get(needed, ""), f"for {self.full_name}")
@@ -53,11 +56,12 @@ class Component:
         return getattr(import_module(module, __package__), made)
 
     def complete(self, given: Mapping[str, Any], *others: str) -> dict[str, Any]:
-        """Complete parameters, given as values or as texts, with their defaults.
+        """Check the given parameters, convert them to their types, and add the default values of all others.
 
         Args:
-            given: values by name.
-            *others: further names that a user may give, for the message about an unknown one.
+            given: values by name. A value may be given as text, such as "0.5".
+            *others: names that are also valid in this place, such as "gradients". The error for an unknown name lists
+                them.
 
         Raises:
             UnknownName: if there is no such parameter.

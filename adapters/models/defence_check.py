@@ -1,4 +1,4 @@
-"""Checks the first output of a user's defence: the range of the images, and the number of classes."""
+"""Checks of the first output of a user's defence."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,16 +10,16 @@ from .clamp import describe_out_of_range
 
 
 class DefenceCheck:
-    """Check that a user's defence preserves the range of the images and the number of classes.
+    """Checks that a user's defence passes images in [0, 1] to the model and keeps the number of classes.
 
-    Only the first output is checked, so later queries cost nothing extra.
+    Only the first output is checked. Later queries cost nothing extra.
 
     Args:
         classifier: the undefended model.
         function: name of the defence, for messages.
-        keeps_classes: whether the number of classes must stay the same. It may change for a defence that adds a class
-            for detected images.
-        is_random: whether the defence draws random numbers. Noise may then leave the range.
+        keeps_classes: whether the number of classes must stay the same. False for a defence that adds a class for
+            detected images.
+        is_random: whether the defence draws random numbers. Its noise may then leave the range [0, 1].
     """
 
     def __init__(self, classifier: nn.Module, function: str, *, keeps_classes: bool, is_random: bool):
@@ -29,11 +29,14 @@ class DefenceCheck:
         self._looked = False
 
     def check_first_output(self, ask: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        """Compute logits of the defended model, (N, K), and record whether its images leave [0, 1].
+        """Compute logits of the defended model, and record whether the defence passes on images outside [0, 1].
 
         Args:
             ask: queries the defended model.
-            inputs: images, (N, C, H, W).
+            inputs: images, shape (N, C, H, W).
+
+        Returns:
+            The logits, shape (N, K).
 
         Raises:
             InvalidInput: if the defence changes the number of classes.

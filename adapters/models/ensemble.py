@@ -1,4 +1,4 @@
-"""Combines several models into one that returns the mean of their logits, and finds the models inside a model."""
+"""Ensembles: several models combined into one that returns the mean of their logits."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -43,7 +43,7 @@ def mean_logit_ensemble(members: Sequence[Classifier]) -> Classifier:
 
 
 def members_of(classifier: Classifier) -> list[Classifier]:
-    """Return the classifiers whose logits an ensemble averages, or the classifier itself if it is not an ensemble."""
+    """Return the members of an ensemble. For any other classifier, the list has only the classifier itself."""
     members = classifier.model.members if isinstance(classifier.model, MeanLogits) else [classifier]
     return [member for member in members if isinstance(member, Classifier)]
 
@@ -54,7 +54,10 @@ def ensemble_name(names: Sequence[str]) -> str:
 
 
 def base_classifiers(classifier: Classifier) -> list[Classifier]:
-    """Return the innermost classifiers inside a classifier, or the classifier itself if it contains no others."""
+    """Return the innermost classifiers inside a classifier, such as the model behind its defences.
+
+    If the classifier contains no other classifier, the list has only the classifier itself.
+    """
     inner = [part for part in classifier.model.modules() if isinstance(part, Classifier)]
     return [part for part in inner if not any(isinstance(each, Classifier) for each in part.model.modules())] or [
         classifier
@@ -62,12 +65,12 @@ def base_classifiers(classifier: Classifier) -> list[Classifier]:
 
 
 def is_float32_in_torch(classifier: Classifier) -> bool:
-    """Whether torch computes all innermost models in float32, in this process or in a model process."""
+    """Whether torch computes all innermost models in float32. Models in a separate process count, too."""
     return all(_is_in_torch(part) and part.anchor.dtype == torch.float32 for part in base_classifiers(classifier))
 
 
 def _is_in_torch(classifier: Classifier) -> bool:
-    """Whether a model has weights in torch. Models on a server or in ONNX Runtime have none."""
+    """Whether a model has weights in torch. False for models on a server and for models in ONNX Runtime."""
     of_process: bool | None = getattr(classifier, "in_torch", None)
     held = chain(classifier.model.parameters(), classifier.model.buffers())
     return any(each.is_floating_point() and each.numel() for each in held) if of_process is None else of_process

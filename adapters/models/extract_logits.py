@@ -1,4 +1,4 @@
-"""Extracts logits from a model's output, or explains why this is impossible."""
+"""Extraction of logits from a model's output, and explanations of wrong outputs."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -67,9 +67,10 @@ def extract_logits(
 
 
 def _place_of_logits(tensors: dict[int, Tensor], kind: str, name: str, count: int, classes: int | None) -> int:
-    """Return the position of the only tensor that can be the logits.
+    """Return the position of the logits among the tensors of a tuple or list.
 
-    If there are several, the one with `classes` columns is chosen. If there is none, the first tensor is.
+    If several tensors can be the logits, the one with `classes` columns is chosen. If no tensor can be the logits, the
+    first tensor is chosen.
     """
     likely = [
         place
@@ -125,7 +126,7 @@ def check_logits(logits: Tensor, count: int, classes: int | None, name: str) -> 
 
 
 def _advice_on_shape(output: Tensor, count: int) -> str:
-    """Return advice for outputs with a shape that some models are known to return."""
+    """Return advice for an output of the wrong shape, for shapes that are common mistakes. "" for other shapes."""
     if output.shape in ((count,), (count, 1)):
         return f"; {OF_ONE_LOGIT}, or outputs labels if these are labels"
     if output.ndim > 2 and len(output) == count and output.shape[1:].numel() == output.shape[1]:
@@ -143,20 +144,23 @@ def _describe_numbers(output: Tensor) -> str:
 
 
 def failure_depends_on_images(failure: ModelFailed) -> bool:
-    """Whether a model may have failed because of the images, rather than its process or the machine.
+    """Whether the images may have caused a model's failure.
 
-    Forking, filling the disk or exiting would happen for any images.
+    False if the process or the machine caused it: the model forked, filled the disk or exited.
     """
     return not isinstance(failure.__cause__, _OF_NO_IMAGE) and "memory" not in str(failure)
 
 
 @torch.no_grad()
 def explain_failure(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
-    """Describe the input that a failing model seems to expect. "" if this is not found within two seconds.
+    """Describe the images that a model seems to expect, if the model fails on the given images.
 
     Args:
         ask: queries the model, and raises ModelFailed if the model fails.
-        inputs: the images (N, C, H, W) on which the model failed.
+        inputs: images on which the model failed, shape (N, C, H, W).
+
+    Returns:
+        The description. "" if no images are found within two seconds on which the model works.
     """
     _, channels, height, width = inputs.shape
     end = time.monotonic() + _SECONDS
@@ -177,7 +181,7 @@ def explain_failure(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
 
 
 def _explain_count(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
-    """Explain a failure that is caused by the number of images in a query. "" for other failures."""
+    """Describe the number of images per query that a model seems to expect. "" if the number is not the cause."""
     count = len(inputs)
     if count > 1 and _answers(ask, inputs[:1].clone()):
         if _answers(ask, inputs[:1].repeat(count, 1, 1, 1)):
@@ -199,17 +203,29 @@ def _answers(ask: Callable[[Tensor], object], inputs: Tensor) -> bool:
 
 
 def explain_accuracy(logits: Tensor, labels: Tensor) -> str | None:
-    """Explain in a sentence why the accuracy of a classifier is at or below chance. None if it is above.
+    """Explain an accuracy that is not better than guessing, in one sentence.
 
     Args:
         logits: logits of clean images, shape (N, K).
         labels: labels of these images, shape (N,).
+
+    Returns:
+        The sentence. None if the accuracy is better than guessing.
     """
     return explain_predictions(logits.argmax(1).cpu(), labels.cpu(), logits.shape[1])
 
 
 def explain_predictions(predicted: Tensor, labels: Tensor, classes: int) -> str | None:
-    """Explain why predictions, shape (N,), among `classes` classes are at or below chance. None if they are above."""
+    """Explain predictions that are not better than guessing, in one sentence.
+
+    Args:
+        predicted: predicted classes, shape (N,).
+        labels: labels of the images, shape (N,).
+        classes: number of classes of the model.
+
+    Returns:
+        The sentence. None if the accuracy is better than guessing.
+    """
     hit = predicted == labels
     count, right = len(labels), int(hit.sum())
     low, high = proportion_interval(right, count, 1 - 2 * _BY_CHANCE)
@@ -220,7 +236,8 @@ def explain_predictions(predicted: Tensor, labels: Tensor, classes: int) -> str 
     for shift, words in ((1, "start at 1 instead of 0"), (-1, "lack the model's first class, as a background class")):
         agreeing = int((predicted == labels - shift).sum())
         if 2 * agreeing >= count and agreeing * classes > 2 * count:  # half agree if two classes are swapped
-            return f"{line}the labels seem to {words} (with labels {-shift:+d}, more than half are)"
+            fits = f"with {-shift:+d} added to the labels, at least half of the images are correct"
+            return f"{line}the labels seem to {words} ({fits})"
     if len(predicted.unique()) == 1:
         only = int(predicted[0])
         return (

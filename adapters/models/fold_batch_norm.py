@@ -1,4 +1,4 @@
-"""Folds batch normalisation into the preceding convolution, which computes the same function with less work."""
+"""Folding of batch normalisation into the preceding convolution: the same function with less computation."""
 
 from contextlib import suppress
 from typing import Any
@@ -59,7 +59,13 @@ def fold_batch_norms(classifier: Classifier, side: int) -> int:
 
 
 def _find_pairs(classifier: Classifier, probe: Tensor) -> tuple[list[tuple[nn.Conv2d, nn.BatchNorm2d]], Tensor]:
-    """Return pairs of a convolution and the normalisation after it, which both run once, and the logits of `probe`."""
+    """Find each convolution with the batch normalisation that follows it.
+
+    Only layers that run exactly once count.
+
+    Returns:
+        The pairs of layers, and the logits of `probe`.
+    """
     # Keyed by the output's id; the output is stored so that its id is not reused. Its version reveals in-place changes.
     made: dict[int, tuple[nn.Conv2d, Tensor, int]] = {}
     runs: dict[nn.Module, int] = {}
@@ -88,7 +94,7 @@ def _candidates(classifier: Classifier) -> list[nn.Module]:
 
 
 def _takes_part(layer: nn.Module) -> bool:
-    """Whether a layer is a float32 convolution, or a plain float32 batch normalisation with fixed statistics."""
+    """Whether a layer can be folded: a float32 convolution, or a float32 batch normalisation with fixed statistics."""
     if isinstance(layer, nn.Conv2d):
         weight = dict(layer.named_parameters(recurse=False)).get("weight")  # missing if it is computed
         return weight is not None and weight.dtype == torch.float32
@@ -97,9 +103,9 @@ def _takes_part(layer: nn.Module) -> bool:
 
 
 def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
-    """Replace the weight and bias of a convolution by those of the convolution and normalisation together.
+    """Change the weight and bias of a convolution so that it also does the normalisation after it.
 
-    They are computed in double precision.
+    The new values are computed in double precision.
     """
     of_norm = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
     mean, variance, scale, shift = map(_doubled, of_norm)
@@ -112,11 +118,11 @@ def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
 
 
 def _doubled(tensor: Tensor | None) -> Tensor | None:
-    """Convert to double precision on the CPU, because some devices do not support it."""
+    """Copy a tensor to the CPU in double precision, which some devices do not support."""
     return None if tensor is None else tensor.detach().cpu().double()
 
 
 def _rest(norm: Any) -> nn.Module:
-    """Return the operations of a normalisation layer that remain after folding."""
+    """Return the layer that replaces a folded normalisation. Usually this is `nn.Identity`."""
     rest = nn.Sequential(norm.drop, norm.act) if type(norm).__name__ == _WITH_ACTIVATION else nn.Identity()
     return rest.eval()

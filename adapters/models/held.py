@@ -24,12 +24,12 @@ _DEPTH, _MOST = 4, 1000  # depth of nested lists, and largest number of elements
 
 
 class Held:
-    """Recorded contents of a module, class, list or dictionary, which can be restored.
+    """The recorded contents of a module, class, list or dictionary, from which changes can be found and undone.
 
     Args:
-        owner: the object whose attributes or elements are recorded.
+        owner: object whose attributes or elements are recorded.
         skip: names to ignore.
-        only: the only names to record, or None for all.
+        only: the only names to record. None for all names.
     """
 
     def __init__(self, owner: Any, skip: frozenset[Any] = frozenset(), *, only: Iterable[str] | None = None):
@@ -37,9 +37,9 @@ class Held:
         self._before = self._now()
 
     def moved(self) -> dict[Any, Any]:
-        """Return the values that have changed since they were recorded, by name.
+        """Return the values that differ from the recorded ones, by name.
 
-        If a list has changed, the whole list is returned under the name None.
+        If a list has changed, the result has the whole list, under the name None.
         """
         before, whole = self._before, self._only is None and not isinstance(self._owner, list)
         now = _dictionary(self._owner) if whole else self._now()
@@ -58,11 +58,17 @@ class Held:
         }
 
     def leave(self, differing: Mapping[Any, Any]) -> None:
-        """Ignore values that have changed again since `differing`, because the model itself changes them."""
+        """Ignore from now on the values that have changed again since `differing`.
+
+        The model itself changes such values, so they are no damage by an attack.
+
+        Args:
+            differing: an earlier result of `moved`.
+        """
         self._skip |= {name for name, value in self.moved().items() if not _alike(value, differing.get(name, _ABSENT))}
 
     def put_back(self) -> bool:
-        """Restore changed values, and return whether any had changed."""
+        """Restore all changed values. Return whether there were any."""
         differing = self.moved()
         self.put(
             {name: [*self._before.values()] if name is None else self._before.get(name, _ABSENT) for name in differing}
@@ -70,7 +76,7 @@ class Held:
         return bool(differing)
 
     def put(self, values: Mapping[Any, Any]) -> None:
-        """Set values that have the format of `moved`."""
+        """Set values, given in the format that `moved` returns."""
         owner = self._owner
         for name, value in values.items():
             if isinstance(owner, list):
@@ -90,13 +96,13 @@ class Held:
 
 
 class _Codes:
-    """Recorded code of functions, which can change even if the function objects stay the same."""
+    """The recorded code of functions. Code can change even if the function object stays the same."""
 
     def __init__(self, functions: Iterable[FunctionType]):
         self._before = [(each, each.__code__, each.__defaults__, each.__kwdefaults__) for each in functions]
 
     def put_back(self) -> bool:
-        """Restore changed code, and return whether any had changed."""
+        """Restore all changed code. Return whether there was any."""
         changed = False
         for each, code, defaults, named in self._before:
             if each.__code__ is not code or each.__defaults__ is not defaults or each.__kwdefaults__ is not named:
@@ -121,10 +127,11 @@ def hidden_in(model: nn.Module) -> tuple[list[nn.Module], list[Tensor]]:
 
 
 def held_by(modules: Iterable[nn.Module]) -> list[Held]:
-    """Record what a model may change in its layers besides their tensors.
+    """Record the state of a model's layers that is not in their tensors.
 
-    Three things are recorded: plain attributes of the layers (also in nested lists and dictionaries), attributes and
-    methods of classes outside torch, and the globals that these methods use. The contents of other objects are not.
+    The state has three parts: the plain attributes of the layers (also in nested lists and dictionaries), the
+    attributes and methods of classes outside torch, and the globals that these methods use. The contents of other
+    objects are not recorded.
     """
     of_layers = [vars(module) for module in modules if not type(module).__module__.startswith(_OURS)]
     inner = [each for attributes in of_layers for each in _elements(attributes) if isinstance(each, (list, dict))]
@@ -151,9 +158,10 @@ def torchs_for(modules: Iterable[nn.Module]) -> list[Held | _Codes]:
 
 @contextmanager
 def naming_replaced() -> Iterator[None]:
-    """Raise Unsupported if the block fails while functions of torch.Tensor are replaced, and name these functions.
+    """Explain errors in the block if functions of torch.Tensor have been replaced.
 
-    davylamp's own errors are raised unchanged.
+    If the block fails in this situation, Unsupported is raised, with the names of the replaced functions. davylamp's
+    own errors are raised unchanged.
     """
     try:
         yield
@@ -190,7 +198,7 @@ def _is_fixed(kind: type) -> bool:
 
 
 def _elements(attributes: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the containers among a layer's plain attributes, and everything inside them."""
+    """Yield the lists and dictionaries among a layer's plain attributes, and everything inside them."""
     waiting = [(attributes[name], 0) for name in attributes.keys() - _OF_MODULES]
     while waiting:
         value, depth = waiting.pop()
@@ -204,7 +212,7 @@ def _elements(attributes: Mapping[str, Any]) -> Iterator[Any]:
 
 @cache
 def _globals_of(kind: type) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
-    """Return the globals that the methods of a class use: each namespace with the names used."""
+    """Return the global variables that the methods of a class use: each namespace, with the names that are used."""
     names: dict[int, tuple[dict[str, Any], set[str]]] = {}
     for each in _functions_of(kind):
         space, used = names.setdefault(id(each.__globals__), (each.__globals__, set()))
@@ -224,7 +232,7 @@ def _dictionary(owner: Any) -> Any:
 
 
 def _is_part(value: Any) -> bool:
-    """Whether a value in torch is a submodule, a class or data, rather than a function."""
+    """Whether a value in a torch module is a submodule, a class or data. False for functions."""
     return isinstance(value, (type, ModuleType)) or not callable(value)
 
 

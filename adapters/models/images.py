@@ -50,10 +50,7 @@ def check_labels(labels: Any, count: int, num_classes: int) -> None:
 
 
 def check_form_of_labels(labels: Any, count: int) -> None:
-    """Raise InvalidInput unless `labels` are `count` integers.
-
-    This check is used if the number of classes is unknown.
-    """
+    """Raise InvalidInput unless `labels` are `count` integers. Use this check if the number of classes is unknown."""
     if not isinstance(labels, Tensor):
         raise WrongType(f"expected labels as a torch.Tensor, got {type(labels).__name__}")
     if labels.shape != (count,):
@@ -84,7 +81,12 @@ def read_labels(labels: Any, count: int) -> Tensor:
 
 
 def check_model_input(inputs: Any) -> None:
-    """Raise TypeError unless the model input is a tensor, or Unsupported inside a transform of `torch.func`."""
+    """Check the tensor with which an attack calls the model.
+
+    Raises:
+        TypeError: if the input is not a tensor.
+        Unsupported: if the call is inside a transform of `torch.func`, which hides the number of images.
+    """
     if isinstance(inputs, np.ndarray):
         raise TypeError(
             "expected a tensor of images for the model, got a NumPy array; convert it with torch.from_numpy"
@@ -95,6 +97,6 @@ def check_model_input(inputs: Any) -> None:
 
 
 def check_counted(tensor: Tensor) -> None:
-    """Raise Unsupported for a tensor inside a transform of `torch.func`, which hides the number of images."""
+    """Raise Unsupported if a tensor is inside a transform of `torch.func`, because its images cannot be counted."""
     if _functorch.is_functorch_wrapped_tensor(tensor) or _functorch.is_legacy_batchedtensor(tensor):
         raise Unsupported("calls the model in torch.func or vmap, which hide queries; use torch.autograd.grad instead")

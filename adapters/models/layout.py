@@ -1,4 +1,4 @@
-"""Chooses the memory layout of a model's convolutions by a timed trial, because no layout is faster for all models."""
+"""Choice of the memory layout of a model's convolutions, by a timed trial. No layout is faster for all models."""
 
 import statistics
 import time
@@ -17,12 +17,15 @@ _GAIN = 1.1  # factor by which channels last must be faster, so that noise does 
 
 
 def seconds_of_batch(classifier: Classifier, inputs: Tensor, rounds: int = 3) -> float:
-    """Return the median wall time of a forward and a backward pass to the images, after one warm-up pass.
+    """Measure the time of a forward and backward pass for a batch of images.
 
     Args:
         classifier: the model.
         inputs: images in [0, 1], shape (N, C, H, W), on the model's device.
-        rounds: number of timed passes.
+        rounds: number of timed passes, after one pass as warm-up.
+
+    Returns:
+        The median wall time in seconds.
 
     Raises:
         RuntimeError: if memory is exhausted.
@@ -41,14 +44,15 @@ def seconds_of_batch(classifier: Classifier, inputs: Tensor, rounds: int = 3) ->
 def choose_layout(
     classifier: Classifier, side: int, seconds: Callable[[Classifier, Tensor, int], float] = seconds_of_batch
 ) -> torch.memory_format:
-    """Move a model to the faster memory layout, in place. Without a clear difference, it gets channels first.
+    """Move a model to the faster memory layout, in place.
 
-    A model without convolutions or gradients, or on which the trial fails, also gets channels first.
+    The layout is channels first if the trial shows no clear difference. It is also channels first if the trial fails,
+    or if the model has no convolutions or no gradients.
 
     Args:
         classifier: the frozen model, on the device on which it will run.
-        side: height and width of its images.
-        seconds: returns the time of a batch, given the model, the images and the number of repetitions.
+        side: height and width of the model's images.
+        seconds: function that returns the time of a batch, given the model, the images and the number of repetitions.
 
     Returns:
         The layout: `torch.contiguous_format` or `torch.channels_last`.

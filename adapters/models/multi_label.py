@@ -60,26 +60,30 @@ class LabelCriterion(NamedTuple):
 def from_multi_label(
     model: nn.Module, targets: Any, *, label: int | None = None, outputs: Scores = "logits", **settings: Any
 ) -> tuple[Classifier, Tensor]:
-    """Convert a multi-label model and its labels to a classifier and class indices, by a criterion of success.
+    """Convert a multi-label model and its labels to a classifier and class indices.
 
-    Without `label`, an image is fooled if any of its labels flips. The classes are then the combinations of labels that
-    occur in `targets`, and one more for all others. The logit of a combination is the smallest logit of its labels, of
-    which absent ones count negatively; that of all others is 0. The largest logit is thus the predicted combination,
-    the margin of the true one is the smallest margin of a label, and clean accuracy is that of whole combinations.
+    The argument `label` decides when an image counts as fooled.
 
-    With `label`, an image is fooled if this label flips, and the model has two classes: 0 for absent, 1 for present.
+    Without `label`, an image is fooled if any of its labels flips. Each combination of labels that occurs in `targets`
+    is then a class, and all other combinations together are one more class. The logit of a combination is the smallest
+    of its labels' logits. The logit of an absent label counts with the opposite sign. The class of all other
+    combinations has the logit 0. So the class with the largest logit is the predicted combination. The margin of the
+    true class is the smallest margin of a label. Clean accuracy is the rate of images for which the whole combination
+    is right.
+
+    With `label`, an image is fooled if this label flips. The model then has two classes: 0 for absent, 1 for present.
 
     A model's name declares the same: "MODEL+multi-label:any=FILE.npz" and "MODEL+multi-label:label=3".
 
     Args:
         model: returns a score for each label, shape (N, L), for images in [0, 1].
         targets: labels of the evaluation images, 0 or 1, shape (N, L).
-        label: index of the only label that counts; None for any label.
+        label: index of the only label that counts. None for any label.
         outputs: "logits", or "probabilities" if the model ends with a sigmoid.
         **settings: further arguments of `Classifier`, such as `mean`, `std` and `name`.
 
     Returns:
-        The classifier, and the class of each image, int64, shape (N,), in place of its labels.
+        The classifier, and the class of each image, int64, shape (N,). It replaces the labels of the image.
 
     Raises:
         InvalidInput: if the targets are not 0 or 1 of shape (N, L), there is no such label, or `outputs` is unknown.

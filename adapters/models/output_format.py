@@ -25,14 +25,15 @@ _LEAST = torch.finfo(torch.float32).tiny  # smaller probabilities are raised to 
 
 
 class OutputFormat:
-    """Output format of one model, declared by the user or by the model, or detected from the model's first output.
+    """Output format of one model. The user or the model declares the format, or it is detected from the first output.
 
     Args:
-        model: the model, which may have attributes `outputs` and `gradients`, and may contain classifiers.
-        stated: the declared format. If None, the model's attribute decides, or else its first output.
-        gradients: whether the model is declared differentiable. A model that returns labels never is.
-        classes: number of classes. If None, the model's attribute or its scores decide. A model that returns labels has
-            the classes of the data, and one more for all other labels.
+        model: the model. It may have attributes `outputs` and `gradients`, and may contain classifiers.
+        stated: the format that the user declares. If None, the model's attribute `outputs` decides, or else the first
+            output.
+        gradients: whether the user declares the model as differentiable. A model that returns labels never is.
+        classes: number of classes. If None, the model's attribute `num_classes` or its scores decide. A model that
+            returns labels then has the classes of the data, and one more class for all other labels.
 
     Raises:
         InvalidInput: if `stated` is not in `OUTPUTS`.
@@ -66,17 +67,25 @@ class OutputFormat:
         return not self._members or all(member.gradients for member in self._members)
 
     def note_gradients(self, *, there: bool, why: str = "") -> None:
-        """Record whether differentiating an output succeeded and, if it failed, the model's error."""
+        """Record whether an output could be differentiated.
+
+        Args:
+            there: whether the gradient exists.
+            why: the model's error, if there is no gradient.
+        """
         self._differentiable, self.looked, self.no_gradients = there, True, why
 
     @property
     def of_one(self) -> bool:
-        """Whether the model is declared to return one number for two classes."""
+        """Whether the model is declared to return a single number for two classes."""
         return self.kind in _OF_ONE
 
     @property
     def declared(self) -> str:
-        """The declared output format, as it enters the model identity. "" for logits or without a declaration."""
+        """The declared output format, which is part of the model identity.
+
+        "" without a declaration, and if logits are declared.
+        """
         return "" if self.stated in (None, "logits") else self.stated
 
     def detect(self, output: Tensor, again: Callable[[], Tensor]) -> None:
@@ -84,7 +93,8 @@ class OutputFormat:
 
         Args:
             output: output of the model.
-            again: queries the model on other images, for the case that the first ones are too few to decide.
+            again: function that queries the model on further images. It is called if the first images are too few to
+                decide.
         """
         inner = {member.outputs for member in self._members}
         if "labels" in inner or (_is_whole(output) and (output.ndim == 1 or output.shape[1:] == (1,))):
@@ -110,7 +120,15 @@ class OutputFormat:
         return output.float().clamp_min(_LEAST).log() if self.kind == "probabilities" else output
 
     def description(self, name: str, taken: str = "") -> str:
-        """Describe outputs that are not logits, after `taken`, a note on how the outputs were extracted."""
+        """Describe an output format other than logits, for a note to the user.
+
+        Args:
+            name: name of the model.
+            taken: note on how the logits were found in the output. It comes first.
+
+        Returns:
+            The note. "" if the output is a plain tensor of logits.
+        """
         notes = {
             "labels": "returns labels only (no scores or gradients); only decision-based attacks can be used",
             "probabilities": "returns probabilities. Attacks see their logarithm, whose gradient vanishes where the "
@@ -123,7 +141,10 @@ class OutputFormat:
 
     @property
     def has_other_class(self) -> bool:
-        """Whether the last class stands for all labels that are not among the known classes."""
+        """Whether the last class stands for all labels outside the known classes.
+
+        Only models that return labels have it.
+        """
         members = any(member.has_other_class for member in self._members)
         return self.outputs == "labels" and (members if self._members else self.classes is None)
 
@@ -133,7 +154,10 @@ class OutputFormat:
             self.expect_classes(int(labels.max()) + 1)
 
     def expect_classes(self, least: int) -> None:
-        """Record a minimum number of classes, for a model that returns labels and does not declare the number."""
+        """Record a minimum number of classes.
+
+        It is used for models that return labels and do not declare the number.
+        """
         self._least = max(self._least, least)
         for member in self._members:
             member.expect_classes(least)
@@ -157,7 +181,7 @@ class OutputFormat:
             )
 
     def _of_one_number(self, output: Tensor, count: int, classes: int | None, name: str) -> Tensor:
-        """Convert one logit or probability of class 1 to two logits, (count, 2), that give the same probabilities."""
+        """Convert one logit or probability of class 1 to two logits with the same probabilities, shape (count, 2)."""
         if output.shape not in ((count,), (count, 1)) or classes not in (None, 2):
             wanted = f"one {self.kind} for 2 classes as declared, of shape ({count},) or ({count}, 1)"
             got = f"{tuple(output.shape)}{'' if classes in (None, 2) else f' for {classes} classes'}"
@@ -205,7 +229,11 @@ def _look_like_probabilities(output: Tensor) -> bool:
 
 
 def _rounding_of(output: Tensor) -> float:
-    """Return how far a row of probabilities rounded to 2, 3 or 4 decimals may be from 1; 0 for any other output."""
+    """Return how much the sum of a row may differ from 1 if its probabilities are rounded to 2, 3 or 4 decimals.
+
+    Returns:
+        The largest difference. 0 if the output is not a tensor of such probabilities.
+    """
     values = output.double()
     for digits in (2, 3, 4):
         unit = 10.0**-digits

@@ -1,4 +1,4 @@
-"""Restores the state of a module after library calls, after freezing, and after an evaluation."""
+"""Restores the state of a module after a library call, after freezing, and after an evaluation."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,15 +20,16 @@ _TABLES = tuple(name for name, value in vars(nn.Module()).items() if isinstance(
 
 
 class StateGuard:
-    """Recorded state of a model, which is compared and restored after library calls.
+    """Recorded state of a model. After each library call, the model is compared with the state and restored.
 
-    The state covers, for every module, its class, mode, hooks, an assigned `forward`, and which parameters, buffers and
-    submodules it has. It covers the values, dtype and `requires_grad` of these tensors, and of tensors in attributes
-    and lists. It also covers other state that affects the outputs (see `held_by`). Changes that the model itself makes
-    when it is queried, such as counting its calls, are permitted.
+    For every module, the state has its class, mode, hooks, an assigned `forward`, and its parameters, buffers and
+    submodules. For these tensors, and for tensors in attributes and lists, it has the values, dtype and
+    `requires_grad`. It also has other state that affects the outputs (see `held_by`).
+
+    A model may change itself when it is queried, for example count its calls. Such changes are permitted.
 
     Args:
-        model: the guarded model, which nothing else may change in the meantime.
+        model: the guarded model. Nothing else may change it while it is guarded.
     """
 
     def __init__(self, model: nn.Module):
@@ -43,17 +44,17 @@ class StateGuard:
 
     @property
     def is_due(self) -> bool:
-        """Whether enough time has passed since the last check that another check costs little in comparison."""
+        """Whether the last check was long enough ago that another check adds little to the running time."""
         return time.perf_counter() - self._last > _PATIENCE * self._cost
 
     def restore(self, ask: Callable[[], Tensor]) -> bool:
-        """Restore everything that an attack has changed, and return whether anything had changed.
+        """Restore everything that an attack has changed. Return whether there was any change.
 
-        `ask` is called once to recognise the changes that the model itself makes, which do not count. An attribute that
-        does not affect the outputs, such as a list that a hook fills, keeps its new value.
+        Changes that the model itself makes in a query are not undone. An attribute that does not affect the outputs,
+        such as a list that a hook fills, keeps its new value.
 
         Args:
-            ask: a forward pass of the model.
+            ask: queries the model once, to find the changes that the model itself makes.
         """
         start = time.perf_counter()
         changed = self._restore_modules(plain=False) | self._restore_held(ask)
@@ -66,7 +67,10 @@ class StateGuard:
         return changed
 
     def restore_silently(self) -> None:
-        """Restore everything that has changed, including the model's own changes, without querying the model."""
+        """Restore everything that has changed, without a query of the model.
+
+        Changes that the model itself made are undone, too.
+        """
         self._restore_modules(plain=True)
         self._restore_tensors()
 
@@ -95,7 +99,7 @@ class StateGuard:
 
 
 class _Module:
-    """Structure of one module, recorded in objects that no library can access."""
+    """Recorded structure of one module. A library has no access to this record."""
 
     def __init__(self, module: nn.Module):
         self.module, self.kind, self.training = module, type(module), module.training
@@ -115,7 +119,11 @@ class _Module:
         yield from self.plain.values()
 
     def restore(self, *, plain: bool = True) -> bool:
-        """Restore the structure, and tensors in attributes if `plain`. Return whether anything had changed."""
+        """Restore the structure of the module. Return whether there was any change.
+
+        Args:
+            plain: whether to restore tensors in attributes as well.
+        """
         now, changed = self.module.__dict__, type(self.module) is not self.kind
         if changed:
             self.module.__class__ = self.kind
@@ -148,7 +156,7 @@ class _TensorRef:
 
     @torch.no_grad()
     def restore(self) -> bool:
-        """Restore everything that has changed, and return whether the change affects the model's outputs."""
+        """Restore the tensor. Return whether the change affects the model's outputs."""
         tensor, changed = self.tensor, False
         if tensor.is_leaf and tensor.requires_grad is not self.requires_grad:
             tensor.requires_grad_(self.requires_grad)
@@ -165,7 +173,7 @@ class _TensorRef:
 
 
 class _Copy(_TensorRef):
-    """Reference to one tensor, and a copy of its values, which are restored separately."""
+    """Reference to one tensor with a copy of its values, which can be restored."""
 
     def __init__(self, tensor: Tensor):
         super().__init__(tensor)
@@ -184,7 +192,16 @@ def _same(now: Any, before: dict[Any, Any]) -> bool:
 
 
 def _of_other_bits(pairs: Iterable[tuple[int, Tensor, Tensor]]) -> list[int]:
-    """Return the keys of pairs whose tensors may differ. All are read together, because each read from a GPU waits."""
+    """Find pairs of tensors that may differ.
+
+    All tensors are compared in one step, because each single comparison would wait for the GPU.
+
+    Args:
+        pairs: a key and two tensors for each pair.
+
+    Returns:
+        The keys of the pairs that may differ.
+    """
     suspects: list[int] = []
     flags: dict[torch.device, list[tuple[int, Tensor]]] = {}
     for key, now, before in pairs:
@@ -200,14 +217,14 @@ def _of_other_bits(pairs: Iterable[tuple[int, Tensor, Tensor]]) -> list[int]:
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
-    """Whether tensors are equal bit by bit, so that a NaN equals itself."""
+    """Whether two tensors are equal bit by bit. A NaN therefore equals the same NaN."""
     if torch.equal(a, b):
         return True
     return bool(((a == b) | (a.isnan() & b.isnan())).all()) if a.is_floating_point() or a.is_complex() else False
 
 
 def answers_of(ask: Callable[[], Tensor]) -> Tensor | None:
-    """Return the outputs of a query, or None if it fails."""
+    """Run a query. Return its outputs, or None if the query fails."""
     try:
         return ask().detach()
     except ModelFailed:
@@ -215,7 +232,15 @@ def answers_of(ask: Callable[[], Tensor]) -> Tensor | None:
 
 
 def same_answers(one: Tensor | None, other: Tensor | None, rounding: float = 1e-4) -> bool:
-    """Whether outputs are equal up to `rounding`, relative to the largest output. Repeated GPU queries may differ."""
+    """Whether the outputs of two queries are equal, apart from rounding.
+
+    Repeated queries on a GPU may differ by rounding.
+
+    Args:
+        one: outputs of the first query. None if the query failed.
+        other: outputs of the second query, or None.
+        rounding: largest allowed difference, relative to the largest output.
+    """
     if one is None or other is None or one.shape != other.shape:
         return one is other
     close = (one - other).abs() <= rounding * one.abs().amax(1, keepdim=True)
@@ -223,7 +248,13 @@ def same_answers(one: Tensor | None, other: Tensor | None, rounding: float = 1e-
 
 
 class ChangeByAttack(NamedTuple):
-    """An attack's change that could not be undone: the attack, images (n, C, H, W), and their outputs before it."""
+    """A change of the model by an attack that could not be undone.
+
+    Attributes:
+        attack: name of the attack.
+        inputs: probe images, shape (n, C, H, W).
+        answers: outputs of the model for these images before the change, shape (n, K).
+    """
 
     attack: str
     inputs: Tensor
@@ -231,12 +262,15 @@ class ChangeByAttack(NamedTuple):
 
 
 def is_changed(classifier: Any, before: ChangeByAttack) -> bool:
-    """Whether the classifier's outputs differ from those before the change."""
+    """Whether the classifier's outputs still differ from its outputs before an attack changed it."""
     return not same_answers(before.answers, answers_of(lambda: classifier.predict_logits(before.inputs)), 1e-2)
 
 
 def check_unchanged(classifier: Any) -> None:
-    """Raise ModelSpoiled if an attack has changed a classifier or the process, and the outputs still differ."""
+    """Raise ModelSpoiled if the outputs of a classifier still differ because of an attack.
+
+    The attack has changed the classifier, or this process.
+    """
     change: ChangeByAttack | None = classifier.changed_by
     if change is not None and is_changed(classifier, change):
         raise ModelSpoiled(
@@ -256,9 +290,9 @@ def state_modes(module: nn.Module) -> None:
 
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
-    """Put a module in evaluation mode without trainable parameters, and restore both on exit.
+    """Put a module in evaluation mode without trainable parameters, and restore its state at the end of the block.
 
-    If the module's class overrides `train` (for example to merge weights), the override is called, as torch does.
+    If the module's class overrides `train`, for example to merge weights, the overriding method is called, as in torch.
     """
     modes = [(part, part.training) for part in module.modules()]
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad and parameter.is_leaf]
@@ -280,11 +314,11 @@ def frozen(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def preserve_module_state(module: nn.Module) -> Iterator[None]:
-    """Restore a module's state on exit, except for the values of its weights and buffers, which are not copied.
+    """Restore a module's state at the end of the block, except for the values of its weights and buffers.
 
-    The state consists of submodules, parameters and buffers; hooks, modes and an assigned `forward`; and each tensor's
-    device, layout, dtype, `.grad` and `requires_grad`. If a tensor is moved inside the block, its original memory stays
-    allocated until exit.
+    The state has three parts: submodules, parameters and buffers; hooks, modes and an assigned `forward`; and the
+    device, layout, dtype, `.grad` and `requires_grad` of each tensor. The values of tensors are not copied. If a tensor
+    is moved inside the block, its original memory stays allocated until the end.
     """
     state_modes(module)
     parts = [_Module(part) for part in module.modules()]

@@ -1,4 +1,4 @@
-"""Wraps a user's module as a classifier temporarily."""
+"""Temporary conversion of a user's module to a classifier."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,15 +13,15 @@ from .zoo.declared_outputs import read_version
 
 @contextmanager
 def as_classifier(model: nn.Module, version: str = "") -> Iterator[Classifier]:
-    """Wrap a module as a frozen `Classifier`, and restore its state (except weight values) on exit.
+    """Convert a module to a frozen `Classifier` inside the block, and restore the module's state on exit.
 
-    No weights are copied. `state_guard.preserve_module_state` describes the restored state. A `Classifier` is used
-    unchanged.
+    No weights are copied, so changed weight values are not restored. `state_guard.preserve_module_state` describes the
+    restored state. A `Classifier` is used unchanged.
 
     Args:
         model: returns logits for images in [0, 1].
-        version: part of the model identity. The user changes it when the model changes in a way that davylamp cannot
-            detect. "" for no version.
+        version: version of the model, part of the model identity. The user changes the version when the model changes
+            in a way that davylamp cannot detect. "" for no version.
 
     Raises:
         InvalidInput: if `version` is not valid.

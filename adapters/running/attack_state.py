@@ -1,4 +1,4 @@
-"""State of one attack for each image: best example so far, queries used, and reasons why a result is invalid."""
+"""State of an attack for each image: the best example so far, the queries used, and reasons for invalid results."""
 
 import torch
 from torch import Tensor
@@ -19,16 +19,16 @@ from .trace import Trace
 
 
 class AttackState:
-    """Best example of each image over all batches and restarts, and observations from the library calls.
+    """Best example of each image over all batches and restarts of an attack, and observations from the library calls.
 
     Args:
         images: clean images, labels and targets.
         threat_model: the threat model.
         row: the implementation.
         spent: queries that each image used before this attack, shape (N,).
-        trace: records the nearest example of each image, or None to skip this.
-        fitted: the fitted tensors of a fitted attack.
-        seed: random seed of the samples that are used to compare restarts, if the model is random.
+        trace: records the nearest example of each image. None to record nothing.
+        fitted: the fitted tensors of a fitted attack. None for other attacks.
+        seed: random seed of the samples on which restarts are compared, if the model is random.
     """
 
     draws_fooled: Tensor | None = None  # proportion of samples, (N,), of a random model, once concluded
@@ -73,7 +73,14 @@ class AttackState:
         return CallLimits(None if max_queries is None else max_queries - used, trace)
 
     def merge(self, rows: Tensor, call: LibraryOutput, classifier: Classifier, *, first: bool) -> None:
-        """Judge the images returned for `rows`, and store those that are better than the current examples."""
+        """Judge the images that a library call returned. Those that are better than the current examples replace them.
+
+        Args:
+            rows: indices of the images of the call.
+            call: output of the library call.
+            classifier: the model.
+            first: whether this is the first restart.
+        """
         clean = self.images.inputs[rows]
         # The clean image is a valid result of an attack that tried others in vain, or ran out of queries.
         may_stay = (call.moved & (self.row.failure == "input")) | call.denied
@@ -103,31 +110,43 @@ class AttackState:
         return self.spent + self.forwards + self.backwards
 
     def update_success(self, classifier: Classifier) -> None:
-        """Judge the best examples so far. This is only needed between restarts."""
+        """Judge the best examples so far. Only an attack with several restarts needs this."""
         drawn = judge_outputs(classifier, self.adv_inputs, *self.images[1:], self.seed, final=False)
         self.success = self._hit(drawn.logits) & ~self._flagged()
 
     def mark_invalid(self, kind: str, images: Tensor) -> None:
-        """Add a reason why results are invalid to images. `images` is a mask, shape (N,), bool."""
+        """Add a reason why results are invalid.
+
+        Args:
+            kind: the reason, see `judge.KINDS`.
+            images: images to which the reason is added, as a mask, shape (N,), bool.
+        """
         for i in images.nonzero()[:, 0].tolist():
             if kind not in self.violations[i]:
                 self.violations[i] = (*self.violations[i], kind)
 
     def _forget(self, kind: str, images: Tensor) -> None:
-        """Remove a reason why results are invalid from images. `images` is a mask, shape (N,), bool."""
+        """Remove a reason why results are invalid.
+
+        Args:
+            kind: the reason.
+            images: images from which the reason is removed, as a mask, shape (N,), bool.
+        """
         for i in images.nonzero()[:, 0].tolist():
             self.violations[i] = tuple(each for each in self.violations[i] if each != kind)
 
     def finish(self, classifier: Classifier, attacked: Tensor, unsteady: int | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Judge the examples and mark invalid results.
+        """Judge the final examples, and mark invalid results.
 
         Args:
             classifier: the model.
             attacked: whether each image was attacked, shape (N,), bool.
-            unsteady: random seed of repeated queries if the model's predictions vary between calls, otherwise None.
+            unsteady: random seed of repeated queries, if the model's predictions vary between calls. None if they do
+                not.
 
         Returns:
-            The logits, the successes, and the successes that remain after rounding to 8 bits.
+            The logits of the examples, shape (N, K). Whether each example is a success, and whether it still is a
+            success after rounding to 8 bits, shape (N,) bool each.
         """
         inputs, labels, targets = self.images
         logits, share = judge_outputs(classifier, self.adv_inputs, labels, targets)
@@ -185,13 +204,16 @@ class AttackState:
 def last_on_grid(
     classifier: Classifier, examples: Images, success: Tensor, unsteady: int | None
 ) -> tuple[Tensor, Tensor]:
-    """Return which successes remain on 8-bit images, and which 8-bit images have non-finite logits, (N,) bool each.
+    """Check which successful examples still fool the model after rounding to 8 bits.
 
     Args:
         classifier: the model under attack.
         examples: the examples, with labels and targets.
         success: whether each example fools the model, shape (N,), bool.
-        unsteady: random seed of repeated queries if the model's predictions vary between calls, otherwise None.
+        unsteady: random seed of repeated queries, if the model's predictions vary between calls. None if they do not.
+
+    Returns:
+        Whether each rounded example fools the model, and whether its logits are not finite, shape (N,) bool each.
     """
     rounded, broken = success.clone(), torch.zeros_like(success)
     if not success.any():

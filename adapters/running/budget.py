@@ -1,4 +1,4 @@
-"""Query budgets per image, the best example so far, and the outputs returned after the budget is used up."""
+"""Query budgets of images, the best example so far, and the outputs that an attack gets when its budget is used up."""
 
 import torch
 from torch import Tensor
@@ -11,19 +11,21 @@ IDLE_CALLS = 100  # consecutive queries for exhausted images only, after which t
 
 
 class QueryBudgetExhausted(BaseException):
-    """Raised if no image of the batch has queries left. The best examples so far then become the result."""
+    """Raised if no image of the batch has queries left.
+
+    It ends the attack, and the best examples so far are the result.
+    """
 
 
 class QueryBudget:
-    """Query budget of each image in one library call, and the best example among the image's queries.
+    """Query budget of each image in one library call, and the best example among the queried points of each image.
 
-    For a threat model with epsilon, the best example is the first queried point inside the ball that fools the model,
-    otherwise the point with the smallest margin. A point that was queried outside the ball (such as momentum's
-    look-ahead) is projected into the ball, because an attacker without queries left could also submit this projection.
-    Without epsilon, the best example is the nearest queried point that fools the model.
+    With a radius, the best example is the first queried point in the ball that fools the model. If there is none, it is
+    the point with the smallest margin. A point outside the ball, such as the look-ahead of momentum, is first projected
+    into the ball. Without a radius, the best example is the nearest queried point that fools the model.
 
-    A forward pass costs `cost` queries, and so does its gradient. Remaining queries are not used if they are fewer than
-    `cost`.
+    A forward pass costs `cost` queries, and so does a backward pass. If fewer than `cost` queries remain, they are not
+    used.
     """
 
     def __init__(
@@ -46,14 +48,21 @@ class QueryBudget:
         self._idle = 0
 
     def allow_forward(self, owners: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
-        """Return whether each row may be queried, and whether it may have a gradient, shape (rows,), bool each.
+        """Decide which rows of a query may be computed.
 
-        The rows of an image are granted in their order, until the image has no queries left. Any remaining queries are
-        used for gradients of the granted rows, in the same order.
+        The rows of an image are permitted in their order, until the image has no queries left. Queries that then remain
+        are used for gradients of the permitted rows, in the same order.
+
+        Args:
+            owners: index of the image of each row, shape (rows,).
+            used: queries that each image has used, shape (n,).
+
+        Returns:
+            Whether each row may be computed, and whether it may have a gradient, shape (rows,) bool each.
 
         Raises:
-            QueryBudgetExhausted: if no image has any query left, or if the last `IDLE_CALLS` calls queried only images
-                without queries left, because the other images are finished.
+            QueryBudgetExhausted: if no image has queries left. Also if the last `IDLE_CALLS` calls queried only images
+                without queries left, because all other images are finished.
         """
         if bool((self._left(used) <= 0).all()):
             self.denied[owners] = True
@@ -68,13 +77,19 @@ class QueryBudget:
         return granted, granted & (earlier < left - asked)
 
     def allow_backward(self, owners: Tensor, used: Tensor) -> Tensor:
-        """Return whether each row may have a gradient, (rows,), bool: for each image, at most its remaining queries.
+        """Decide which rows of a backward pass get a gradient. An image gets at most as many as its remaining queries.
 
-        For the other rows, a gradient of zeros is passed through the model. It contains no information and is not
-        counted.
+        All other rows get a gradient of zeros, which is not counted.
+
+        Args:
+            owners: index of the image of each row, shape (rows,).
+            used: queries that each image has used, shape (n,).
+
+        Returns:
+            Whether each row gets a gradient, shape (rows,), bool.
 
         Raises:
-            QueryBudgetExhausted: if no image has any query left. The backward pass is then not made.
+            QueryBudgetExhausted: if no image has queries left. There is no backward pass then.
         """
         granted = self._earlier(owners) < self._left(used)[owners]
         self.denied[owners[~granted]] = True
@@ -83,26 +98,35 @@ class QueryBudget:
         return granted
 
     def mark_exhausted(self, owners: Tensor) -> None:
-        """Record that queries were denied to these images."""
+        """Record that these images were refused a query."""
         self.denied[owners] = True
 
     def _left(self, used: Tensor) -> Tensor:
-        """Return the number of outputs that each image can still get, shape (n,)."""
+        """Return the number of passes that each image may still use, shape (n,)."""
         return (self.max_queries - used) // self._cost
 
     def _earlier(self, owners: Tensor) -> Tensor:
-        """Return, for each row, the number of earlier rows of the same image, shape (rows,)."""
+        """Return for each row the number of rows of the same image before it, shape (rows,)."""
         return torch.nn.functional.one_hot(owners, len(self._inputs)).cumsum(0).gather(1, owners[:, None])[:, 0] - 1
 
     def last_answers(self, owners: Tensor, classes: int) -> Tensor:
-        """Return the last logits of each row's image, shape (rows, classes). They are zero before its first query."""
+        """Return the last logits of the image of each row, shape (rows, classes).
+
+        Zeros before the first query of the image.
+        """
         if self._answers is None:
             return torch.zeros(len(owners), classes, device=owners.device)
         return self._answers[owners]
 
     @torch.no_grad()
     def record_answers(self, asked: Tensor, logits: Tensor, owners: Tensor) -> None:
-        """Record the queried images `asked` (rows, C, H, W), their `logits` (rows, K) and their `owners` (rows,)."""
+        """Record the results of a query.
+
+        Args:
+            asked: the queried points, shape (rows, C, H, W).
+            logits: their logits, shape (rows, K).
+            owners: index of the image of each row, shape (rows,).
+        """
         if self._answers is None:
             self._answers = logits.new_zeros(len(self._inputs), logits.shape[1])
         self._answers[owners] = logits

@@ -1,4 +1,4 @@
-"""Checks whether a model is deterministic: same outputs in a different batch and in repeated calls."""
+"""Checks whether a model is deterministic: an image has the same outputs in another batch and in a repeated call."""
 
 from typing import NamedTuple
 
@@ -30,10 +30,10 @@ class Answered(NamedTuple):
 
 @full_float32()
 def is_deterministic(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int) -> bool:
-    """Whether images get the same logits alone, in a different batch, and repeatedly.
+    """Whether the logits of an image are the same if it is queried alone, in another batch, and repeatedly.
 
     Three clean images, with different predictions if possible, and a noisy image are queried. The check is made once
-    per classifier and costs six forward passes. `stays_steady` makes a similar check after each run.
+    per classifier and costs six forward passes. After each run, `stays_steady` makes a similar check.
 
     Args:
         classifier: the model.
@@ -59,12 +59,12 @@ def is_deterministic(classifier: Classifier, inputs: Tensor, logits: Tensor, see
 def stays_steady(
     classifier: Classifier, clean: Answered, examples: Answered, attacked: Tensor, passes: int, seed: int
 ) -> bool:
-    """Whether a deterministic model still returns the same outputs after a run, for clean images and examples.
+    """Whether a deterministic model still returns the same outputs after a run.
 
-    An image that the attack returned unchanged has already been queried twice, so its two outputs are compared. In
-    addition, one image is queried again for every 200 queries since the last check, the clean image or its example;
-    images with different predictions are preferred. This is omitted if it would be fewer than four images, or if the
-    model is on a server (`RemoteModel.has_changed` checks servers).
+    The check has two parts. First, an image that the attack returned unchanged was queried twice, so its two outputs
+    are compared. Second, one clean image or example is queried again for every 200 queries since the last check. Images
+    with different predictions are preferred. The second part is omitted if it would have fewer than four images. It is
+    also omitted for a model on a server, which `RemoteModel.has_changed` checks.
 
     Args:
         classifier: the model.
@@ -94,9 +94,14 @@ def stays_steady(
 
 
 def spread(classes: Tensor, seed: int) -> Tensor:
-    """Return a random order of images in which every class occurs once before any class repeats.
+    """Return images in a random order in which every class occurs once before any class occurs again.
 
-    `classes` has shape (N,).
+    Args:
+        classes: class of each image, shape (N,).
+        seed: random seed of the order.
+
+    Returns:
+        Indices of the images, shape (N,).
     """
     order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed), device="cpu").to(classes.device)
     grouped, by_class = classes[order].sort(stable=True)
@@ -106,7 +111,7 @@ def spread(classes: Tensor, seed: int) -> Tensor:
 
 
 class RepeatedOutcomes(NamedTuple):
-    """Whether each image was fooled in all repetitions, and in at least one. Both have shape (N,), bool."""
+    """Whether each image was fooled in every repetition of a query, and in at least one, shape (N,) bool each."""
 
     always: Tensor
     ever: Tensor
@@ -116,13 +121,13 @@ class RepeatedOutcomes(NamedTuple):
 def draw_hits(
     classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int, draws: int = DRAWS
 ) -> RepeatedOutcomes:
-    """Query an unstable model several times per image, in different orders and batch sizes.
+    """Query an unstable model several times with the same images, in different orders and batch sizes.
 
     Args:
         classifier: the model.
         images: shape (N, C, H, W).
         labels: shape (N,).
-        targets: shape (N,), or None.
+        targets: target classes, shape (N,). None for untargeted attacks.
         seed: random seed of the orders and of the model.
         draws: number of repetitions, at most 8.
     """
@@ -138,7 +143,7 @@ def draw_hits(
 
 
 def agree(logits: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:
-    """Whether two sets of logits for the same images, shape (N, K), differ by no more than the effect of batching."""
+    """Whether two sets of logits for the same images, shape (N, K), are equal apart from effects of batching."""
     scale = expected.abs().amax(1, keepdim=True)
     close = (logits - expected).abs() <= tolerance * scale
     return bool((close | (~torch.isfinite(logits) & ~torch.isfinite(expected))).all())

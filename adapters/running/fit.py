@@ -1,4 +1,4 @@
-"""Fits attacks on images (universal perturbations, generators), and applies the fitted attacks to images."""
+"""Fits attacks on images, such as universal perturbations and generators, and applies the fitted attacks to images."""
 
 import hashlib
 import time
@@ -107,8 +107,10 @@ def fit_attack(
         labels: true classes, shape (N,).
         threat_model: norm, epsilon, targeted.
         seed: random seed of the whole fit.
-        target: the target class for all images, for a targeted threat model. Images of this class are not used.
-        **parameters: canonical parameters. Parameters that only affect later attacks (`max_queries`, ...) are ignored.
+        target: the target class for all images, for a targeted threat model. Images of this class are not used. None
+            for an untargeted one.
+        **parameters: canonical parameters. Parameters that only affect later attacks, such as `max_queries`, are
+            ignored.
 
     Raises:
         Unsupported: if the implementation needs no fit, or does not support the request.
@@ -193,7 +195,16 @@ def check_single_target(row: Implementation, threat_model: ThreatModel, target: 
 
 
 def _other_classes(right: Tensor, labels: Tensor, target: int, classes: int) -> Tensor:
-    """Exclude images of the target class from the mask `right`.
+    """Remove images of the target class from the images to fit on.
+
+    Args:
+        right: images to fit on, as a mask, shape (N,), bool.
+        labels: labels of the images, shape (N,).
+        target: the target class.
+        classes: number of classes.
+
+    Returns:
+        The new mask.
 
     Raises:
         InvalidInput: if there is no such class, or no image remains.
@@ -209,7 +220,7 @@ def _other_classes(right: Tensor, labels: Tensor, target: int, classes: int) -> 
 def _learn(
     row: Implementation, classifier: Classifier, learn: Callable[[], Mapping[str, Tensor]], seed: int
 ) -> Mapping[str, Tensor]:
-    """Run the library's fit, and restore the model afterwards.
+    """Run the fit of the library. The model is restored afterwards.
 
     Raises:
         AttackFailed: if the library crashed, or a fitted value is not finite.
@@ -232,9 +243,9 @@ def _learn(
 def check_fitted(
     row: Implementation, fitted: Fitted, threat_model: ThreatModel, labels: Tensor, targets: Tensor | None
 ) -> None:
-    """Raise InvalidInput unless `fitted` has this implementation, threat model and target.
+    """Raise InvalidInput unless `fitted` belongs to this implementation, threat model and target.
 
-    An image that already has the fitted target class as its label may have any target.
+    An image whose label is the target class of the fit may have any target.
     """
     if not isinstance(fitted, Fitted):
         raise type_error("fitted as a result of fit_attack", fitted)
@@ -252,14 +263,17 @@ def check_fitted(
 
 
 def fitted_kwargs(row: Implementation, fitted: Fitted | None, device: torch.device) -> dict[str, Any]:
-    """Return the fitted tensors as keyword arguments, for an implementation that queries the model with them."""
+    """Return the fitted tensors as keyword arguments of the driver.
+
+    Only implementations that query the model with their fitted tensors need them. For others, the result is empty.
+    """
     if fitted is None or not row.learned:
         return {}
     return {row.learned: {name: torch.from_numpy(array).to(device) for name, array in fitted.arrays.items()}}
 
 
 def apply_fitted(row: Implementation, fitted: Fitted, images: Images, threat_model: ThreatModel) -> LibraryOutput:
-    """Apply the fitted tensors to the images, and return the result in the form of a library call without queries."""
+    """Apply the fitted tensors to images. The result has the form of a library call without queries."""
     start = time.perf_counter()
     inputs = images.inputs
     learned = {name: torch.from_numpy(array).to(inputs.device) for name, array in fitted.arrays.items()}
@@ -287,7 +301,11 @@ def apply_fitted(row: Implementation, fitted: Fitted, images: Images, threat_mod
 
 
 def add_perturbation(learned: Mapping[str, Tensor], inputs: Tensor, _: ThreatModel) -> Tensor:
-    """Add one "perturbation", (C, H, W), to all images, and clip them to [0, 1].
+    """Add one fitted perturbation to all images, and clip the images to [0, 1].
+
+    Args:
+        learned: fitted tensors, with "perturbation", shape (C, H, W).
+        inputs: images, shape (N, C, H, W).
 
     Raises:
         InvalidInput: if the perturbation was fitted on images of a different shape.

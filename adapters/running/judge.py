@@ -1,4 +1,7 @@
-"""The judge, which checks and measures the images that a library returns. It never uses a library's success flag."""
+"""The judge: the code that checks and measures the images that a library returns.
+
+It never uses a library's success flag.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -19,8 +22,8 @@ KINDS: Mapping[str, str] = {
     "out-of-bounds": "the returned image has pixels outside [0, 1]",
     "out-of-ball": "the returned image is outside the ball, although the attack should stay inside",
     "black": "a black image was returned for an image that is not black",
-    "unchanged": "the attack returned the clean image, which it does not return on failure, or it queried no other "
-    "image",
+    "unchanged": "the attack returned the clean image although it returns a different image on failure, or it queried "
+    "only the clean image",
     "barely-moved": "not fooled, and the change is invisible at 8 bits and far smaller than the radius",
     "another-image": "the returned image belongs to a different image of the run",
     "nan-query": "not fooled, and the library queried a non-finite image or differentiated a non-finite loss",
@@ -42,16 +45,19 @@ LITTLE = 0.1  # of the radius: an invisible change below this proportion of it i
 
 
 class JudgedImages(NamedTuple):
-    """Returned images after clipping, and the reasons why each was invalid before clipping (empty if valid)."""
+    """Returned images after clipping, and the reasons why each was invalid before clipping.
+
+    An image without reasons was valid.
+    """
 
     adv_inputs: Tensor
     violations: tuple[tuple[str, ...], ...]
 
 
 def perturbation_norm(delta: Tensor, norm: Norm) -> Tensor:
-    """Return the norm of each change, shape (N,), in the dtype of the changes.
+    """Return the norm of changes of images, shape (N,), in the dtype of the changes.
 
-    l0 counts components. For "unrestricted", the norm is l2.
+    l0 counts changed components. For "unrestricted", the norm is l2.
     """
     flat = delta.flatten(1)
     if norm == "linf":
@@ -70,10 +76,10 @@ def perturbation_distances(inputs: Tensor, adv_inputs: Tensor) -> Distances:
 
 
 def projection_of(images: Tensor) -> Tensor:
-    """Return one number per image that is different for nearly all different images, float64, shape (N,).
+    """Return one number per image that differs between nearly all different images, shape (N,), float64.
 
-    It is the inner product with fixed random signs, divided by the square root of the number of components. If the
-    components of two images differ by at most d, their numbers differ by about d or less.
+    The number is the inner product of the image with fixed random signs, divided by the square root of the number of
+    components. If the components of two images differ by at most d, their numbers differ by about d or less.
     """
     flat = images.double().flatten(1)
     drawn = torch.randint(2, (flat.shape[1],), generator=torch.Generator().manual_seed(0), device="cpu")
@@ -81,7 +87,7 @@ def projection_of(images: Tensor) -> Tensor:
 
 
 def within_threat_model(inputs: Tensor, adv_inputs: Tensor, threat_model: ThreatModel) -> Tensor:
-    """Whether each image is finite, inside [0, 1] and inside the ball, up to the tolerances, shape (N,), bool."""
+    """Whether each image is finite, in [0, 1] and inside the ball, apart from rounding, shape (N,), bool."""
     flat = adv_inputs.flatten(1)
     in_box = (flat >= -BOX_TOLERANCE).all(1) & (flat <= 1 + BOX_TOLERANCE).all(1)
     return in_box & (perturbation_norm(adv_inputs - inputs, threat_model.norm) <= allowed_radii(threat_model))
@@ -130,11 +136,11 @@ def judge_images(
 def judge_outcomes(
     inputs: Tensor, adv_inputs: Tensor, hit: Tensor, threat_model: ThreatModel, *, may_stay: Tensor
 ) -> dict[str, Tensor]:
-    """Return the invalid reasons that depend on the model's outputs, each with a mask of its images, (N,), bool.
+    """Return the reasons for invalid results that depend on the model's outputs.
 
     "unchanged": the model is fooled by a mere rounding difference from the clean image. "barely-moved": the model is
-    not fooled, rounding to 8 bits removes the change, and the change is less than a tenth of the radius (if there is a
-    radius).
+    not fooled, and the change is so small that rounding to 8 bits removes it. With a radius, the change must also be
+    less than a tenth of the radius.
 
     Args:
         inputs: clean images, shape (N, C, H, W).
@@ -142,6 +148,9 @@ def judge_outcomes(
         hit: whether each example fools the model, shape (N,), bool.
         threat_model: the threat model.
         may_stay: as for `judge_images`. These images may be returned nearly unchanged.
+
+    Returns:
+        For each reason a mask of its images, shape (N,), bool.
     """
     change = adv_inputs.double() - inputs.double()
     unchanged = perturbation_norm(change, "linf") <= UNCHANGED
@@ -151,12 +160,19 @@ def judge_outcomes(
 
 
 def belongs_to_other_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Return whether each example belongs to a different image of the run, shape (N,), bool.
+    """Find examples that belong to a different image of the run.
 
-    An example x of image i belongs to image j if two conditions hold. The l2 distance from x to image j is less than
-    half of the distance from x to image i. And it is at most the distance from j's own example to image j. This detects
-    swapped or repeated examples and copies of other images, but not examples that are merely far from their clean
-    images. All pairs of images are compared with one matrix product.
+    An example of image i belongs to image j under two conditions. Its l2 distance to image j is less than half of its
+    distance to image i. And it is at least as near to image j as the example of image j. This detects swapped or
+    repeated examples and copies of other images. It does not detect examples that are merely far from their clean
+    images.
+
+    Args:
+        inputs: clean images, shape (N, C, H, W). All pairs are compared with one matrix product.
+        adv_inputs: examples, same shape.
+
+    Returns:
+        Whether each example belongs to a different image, shape (N,), bool.
     """
     images, examples = inputs.flatten(1), adv_inputs.flatten(1)
     nearest = (images.square().sum(1) - 2 * examples @ images.T).argmin(1)
@@ -171,7 +187,7 @@ def belongs_to_other_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 
 
 def project(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Tensor:
-    """Project images that are outside the ball by more than rounding. All other images stay bitwise identical."""
+    """Project images that are outside the ball by more than rounding into the ball. All other images do not change."""
     delta, epsilon = images - inputs, threat_model.radius
     if epsilon is None or threat_model.norm == "unrestricted":
         return images

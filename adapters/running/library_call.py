@@ -1,4 +1,4 @@
-"""Makes one library call on one batch, with counted queries and a fixed seed, and restores all state afterwards."""
+"""Makes one library call on one batch, with counted queries and a fixed seed. All state is restored afterwards."""
 
 import time
 import traceback
@@ -46,14 +46,14 @@ class Images(NamedTuple):
 class LibraryOutput(NamedTuple):
     """Output of one library call for its n images, before it is judged.
 
-    The following have one entry per image, shape (n,). `denied`: a query was denied. `moved`: the image was queried at
-    a point different from the clean image. `silent`: a query in [0, 1] returned non-finite logits. `odd_gradient`: a
-    gradient was not finite although the loss was. `odd_query`: an output was not finite although the queried point was
-    outside [0, 1], or the loss was not finite. `scored`: the scores that a score-based attack received changed.
-    `gradients`: number of gradients that were finite and not zero.
+    The following fields have one entry per image, shape (n,). `denied`: a query was refused. `moved`: the image was
+    queried at a point different from the clean image. `silent`: a query in [0, 1] returned non-finite logits.
+    `odd_gradient`: a gradient was not finite although the loss was finite. `odd_query`: an output was not finite, but
+    the queried point was outside [0, 1] or the loss was not finite. `scored`: the scores that a score-based attack
+    received changed. `gradients`: number of gradients that were finite and not zero.
 
-    Two fields concern the process. `put_back` has the names of changed settings that davylamp restored. `torch_seeds`
-    has the seed of torch's generator right before and right after the call.
+    Two fields are about this process. `put_back` has the names of settings that the library changed and davylamp
+    restored. `torch_seeds` has the seed of torch's generator right before and right after the call.
 
     `rows` has the indices of the images among all images of `run_attack`, shape (n,), if `run_attack` set them.
     """
@@ -79,9 +79,9 @@ class LibraryOutput(NamedTuple):
 class CallLimits(NamedTuple):
     """Limits and callbacks for one library call.
 
-    `allowance` is the number of queries that each image may still use, shape (n,), or None for no limit. `trace`
-    records the nearest example of each image, if given. `asked` is called with the number of queries after each model
-    call, for progress display. `precision` is that of the model's passes, or None for torch's current settings.
+    `allowance` is the number of queries that each image may still use, shape (n,). None for no limit. `trace` records
+    the nearest example of each image, if given. `asked` is called with the number of queries after each model call, for
+    a display of progress. `precision` is that of the model's passes. None for torch's current settings.
     """
 
     allowance: Tensor | None = None
@@ -185,7 +185,13 @@ def call_library(
 
 
 def _blame(error: BaseException, classifier: Classifier, seen: QueryObservations) -> BaseException:
-    """Return the error as the model's error if a forward pass raised it, or if the model returned NaN before it."""
+    """Attribute the error of a library call to the model if the model caused it.
+
+    The model caused the error if a forward pass raised it, or if the model returned NaN before.
+
+    Returns:
+        An error of the model, or the library's error unchanged.
+    """
     if isinstance(error, ModelFailed):
         return error
     if bool((seen.silent | seen.odd_gradient).any()):
@@ -204,7 +210,7 @@ def _blame(error: BaseException, classifier: Classifier, seen: QueryObservations
 
 
 def _scores_of(row: Implementation) -> Callable[[Tensor], Tensor] | None:
-    """Return the function that maps logits to the scores that a score-based attack receives. None for other attacks."""
+    """Return the function that converts logits to the scores that a score-based attack gets. None for other attacks."""
     if canonical_attack(row).knowledge != "score-based":
         return None
     return (lambda logits: logits.softmax(1)) if row.probabilities else (lambda logits: logits)
@@ -218,7 +224,10 @@ def _attack_with_starts(
     kwargs: dict[str, Any],
     has_start: Tensor,
 ) -> Tensor:
-    """Pass the images to the library. If the attack needs starting points, omit images for which none was found."""
+    """Pass the images to the library, with starting points if the attack needs them.
+
+    Images without a starting point are not passed to the library.
+    """
     returned, rows = batch.inputs.clone(), has_start.nonzero()[:, 0]
     if not len(rows):
         return returned
@@ -246,7 +255,7 @@ def _attack_with_starts(
 
 
 def _aim(counter: QueryCounter, inputs: Tensor, labels: Tensor, aims_at: str) -> Tensor:
-    """Return default targets: the least likely or second most likely class. This costs one query per image."""
+    """Choose default targets: the least likely or second most likely class. This costs one query per image."""
     with torch.no_grad():
         logits = counter(inputs)
     if aims_at == "least-likely":
@@ -255,7 +264,7 @@ def _aim(counter: QueryCounter, inputs: Tensor, labels: Tensor, aims_at: str) ->
 
 
 class _Process(NamedTuple):
-    """Changes of process settings that a call made, see `LibraryOutput`."""
+    """Changes of the settings of this process by a library call, see `LibraryOutput`."""
 
     put_back: list[str]
     torch_seeds: list[int]
@@ -263,10 +272,10 @@ class _Process(NamedTuple):
 
 @contextmanager
 def isolated_call(seed: int, process: _Process | None = None) -> Iterator[None]:
-    """Fix the seed, and suppress output and warnings, inside the block. Restore generators and settings on exit.
+    """Fix the random seed inside the block, and suppress output and warnings. Restore generators and settings on exit.
 
-    Threads that a user's code started in the block are ended if they are still running, because they could change later
-    results and keep the process alive. Other threads are not affected.
+    If a user's code started threads in the block that still run at its end, these threads are ended. They could change
+    later results and keep the process alive. Other threads are not affected.
     """
     process = _Process([], []) if process is None else process
     with (

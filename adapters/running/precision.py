@@ -19,9 +19,9 @@ _AMPERE = 8  # major compute capability of the first GPUs with TF32 and bfloat16
 
 
 def precision_of(row: Implementation, settings: Mapping[str, Any]) -> str | None:
-    """Return the precision of an attack's passes, or None for torch's settings.
+    """Return the precision of an attack's passes. None for torch's settings.
 
-    For a user's attack that has a parameter of this name, the result is None.
+    A user's attack may have its own parameter `precision`. Then the result is None.
     """
     return None if "precision" in row.more else settings.get("precision")
 
@@ -44,7 +44,10 @@ def check_precision(precision: str | None, classifier: Classifier, row: Implemen
 
 
 def precision_error(precision: str | None, classifier: Classifier, row: Implementation, device: torch.device) -> str:
-    """Return why passes on a device cannot have a precision, see `check_precision`. "" if they can."""
+    """Return the reason why the passes of an attack cannot have a precision on a device, see `check_precision`.
+
+    "" if they can have it.
+    """
     if precision is None:
         return ""
     asked = f"precision {precision}"

@@ -1,13 +1,15 @@
-"""Counts an attack's queries per image and stops the attack at a budget.
+"""Counts an attack's queries per image, and ends the attack when the query budget is used up.
 
 A query is one pass of one image through the model, forward or backward. A batch of b images is b queries. An output
 that is the mean over k samples of a random model (`Classifier.eot`) is k queries.
 
-Every row of a query is attributed to an image. If an image is attacked alone, all rows belong to it. With
-`order="kept"`, the library preserves the order of the batch, so row r of a call belongs to image r modulo the number of
-images; the batch may also be stacked several times. With `order="content"`, the library shuffles or shrinks the batch,
-so a row belongs to the clean image nearest to it in l2. `separable_groups` divides images into batches in which this is
-correct for every point in the ball.
+Every row of a query is counted for one image. There are three cases:
+
+- If an image is attacked alone, all rows belong to it.
+- With `order="kept"`, the library preserves the order of the batch. Row r of a call belongs to image r modulo the
+  number of images, so the batch may also be stacked several times.
+- With `order="content"`, the library shuffles or shrinks the batch. A row belongs to the clean image nearest to it in
+  l2. `separable_groups` divides images into batches for which this is correct for every point in the ball.
 """
 
 import math
@@ -35,26 +37,28 @@ __all__ = [
 
 
 class QueryCounter(nn.Module):
-    """A wrapped classifier for an attack. It returns the same logits, and counts every query for its image.
+    """A wrapped classifier that an attack gets as its model.
+
+    It returns the same logits, and counts every query for its image.
 
     Args:
         classifier: the model under attack.
         inputs: the clean images of this library call, shape (n, C, H, W).
         labels: labels of the images, shape (n,).
-        threat_model: defines valid examples. The best valid example is selected if the budget runs out.
-        targets: target classes, shape (n,), or None.
-        order: "kept" or "content", see the module's description.
-        max_queries: forward plus backward passes that each image may still use, shape (n,), or None for no limit.
-            Further queries of an image return its last output without a gradient. If no image has queries left,
+        threat_model: defines which examples are valid. If the budget runs out, the best valid example is selected.
+        targets: target classes, shape (n,). None for an untargeted attack.
+        order: "kept" or "content", see the description of the module.
+        max_queries: forward plus backward passes that each image may still use, shape (n,). None for no limit. Further
+            queries of an image return its last output, without a gradient. If no image has queries left,
             `QueryBudgetExhausted` ends the attack. If no query would be left for the backward pass, the forward pass
             has no gradient.
-        needs_gradients: whether the attack is white-box. A model without gradients then raises
-            `ModelNotDifferentiable`.
-        scores: maps logits to the scores that a score-based attack receives; `seen` records them. None for other
+        needs_gradients: whether the attack is white-box. For a model without gradients, `ModelNotDifferentiable` is
+            then raised.
+        scores: converts logits to the scores that a score-based attack gets, which `seen` records. None for other
             attacks.
-        trace: records the nearest example of each image, or None to skip this.
-        asked: called with the number of queries after each model call, or None to skip this.
-        precision: precision of the passes, see `precision`, or None for torch's settings.
+        trace: records the nearest example of each image. None to record nothing.
+        asked: called with the number of queries after each model call. None to call nothing.
+        precision: precision of the passes, see the module `precision`. None for torch's settings.
     """
 
     def __init__(  # noqa: PLR0913 - what is attacked by position, the choices by keyword
@@ -91,10 +95,14 @@ class QueryCounter(nn.Module):
         self.training = False
 
     def best_examples(self, returned: Tensor | None = None) -> Tensor:
-        """Return the final example of each image, (n, C, H, W).
+        """Return the final example of each image, shape (n, C, H, W).
 
-        An image without queries left gets its best example so far. Any other image gets the attack's `returned` image.
-        If the attack was stopped, `returned` is None, and every image gets its best example so far.
+        An image without queries left gets its best example so far. Any other image gets the image that the attack
+        returned.
+
+        Args:
+            returned: images that the attack returned, same shape. None if the attack was stopped. Every image then gets
+                its best example so far.
         """
         if self.budget is None:
             return self._images if returned is None else returned
@@ -103,7 +111,11 @@ class QueryCounter(nn.Module):
         return self.budget.best.where(self.budget.denied.view(-1, 1, 1, 1), returned)
 
     def restrict(self, rows: Tensor) -> None:
-        """Restrict later calls to the images with indices `rows`, shape (m,). Row i of a call is then image rows[i]."""
+        """Restrict later calls to some images. Row i of a call is then a version of image rows[i].
+
+        Args:
+            rows: indices of the images, shape (m,).
+        """
         self._rows = rows
 
     @property
@@ -122,7 +134,7 @@ class QueryCounter(nn.Module):
         return self._single["backwards"] + self._whole["backwards"]
 
     def train(self, mode: bool = True) -> "QueryCounter":  # noqa: ARG002 - the signature is torch's
-        """Do nothing, because the model stays in evaluation mode."""
+        """Leave the model in evaluation mode, whatever `mode` is."""
         return super().train(False)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -131,9 +143,11 @@ class QueryCounter(nn.Module):
         return self.query(inputs, self._owners(inputs))
 
     def query(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
-        """Return the logits of `inputs`, and count the queries for the images with indices `owners`, shape (rows,).
+        """Return the logits of a query, and count the query for its images.
 
-        If `owners` is None, row i belongs to image i.
+        Args:
+            inputs: rows of the query, shape (rows, C, H, W).
+            owners: index of the image of each row, shape (rows,). None if row i belongs to image i.
         """
         if self.budget is not None:
             if owners is None:
@@ -150,11 +164,13 @@ class QueryCounter(nn.Module):
         self._count("backwards", owners)
 
     def query_rows(self, inputs: Tensor, rows: Tensor) -> Tensor:
-        """Return the logits of `inputs`, where row i is a version of image rows[i] of the library's batch."""
+        """Return the logits of a query whose row i is a version of image rows[i] of the library's batch."""
         return self.query(inputs, rows if self._rows is None else self._rows[rows])
 
     def _ask(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
-        """Return logits or, for a random model, their mean over samples (EOT, Athalye et al. 2018).
+        """Compute the logits of a query.
+
+        For a random model, compute their mean over samples (EOT, Athalye et al. 2018).
 
         Each sample is a query.
         """
@@ -170,7 +186,7 @@ class QueryCounter(nn.Module):
         return logits
 
     def _draw(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
-        """Run one forward pass, in several smaller batches if no gradient is needed.
+        """Run one forward pass. If no gradient is needed, it is divided into smaller batches.
 
         For example, SPSA queries 2048 images per call, which would need about 40 GB at 224 x 224.
         """
@@ -206,7 +222,10 @@ class QueryCounter(nn.Module):
         return logits
 
     def _answer(self, asked: Tensor, owners: Tensor, budget: QueryBudget) -> Tensor:
-        """Return the logits of the rows that the budget permits, with a gradient if it is needed and permitted."""
+        """Compute the logits of the rows that the budget permits.
+
+        They have a gradient if it is needed and permitted.
+        """
         self._count("forwards", owners)
         answers = self._ask(asked, owners)
         budget.record_answers(asked.detach(), answers.detach(), owners)
@@ -245,11 +264,11 @@ class QueryCounter(nn.Module):
 
 
 class ModelNotDifferentiable(Exception):
-    """Raised if the model's outputs do not depend differentiably on its input."""
+    """Raised if the model's outputs have no gradient with respect to its input."""
 
 
 class QueryObservations:
-    """Observations on each image during one library call: whether it was queried, and whether outputs were usable.
+    """Observations on each image during one library call, such as whether its outputs and gradients were usable.
 
     Args:
         images: the clean images, shape (n, C, H, W).
@@ -279,7 +298,7 @@ class QueryObservations:
         self._all_moved = bool(self.moved.all())
 
     def note_logits(self, logits: Tensor, inputs: Tensor, owners: Tensor | None) -> None:
-        """Record the images with a non-finite output, and whether the queried point was an image in [0, 1]."""
+        """Record the images with a non-finite output, and whether the queried point was in [0, 1]."""
         if _is_finite(logits.detach()):
             return
         odd = ~torch.isfinite(logits.detach()).all(1)
@@ -289,13 +308,13 @@ class QueryObservations:
         self.odd_query |= self._any(odd & ~proper, owners)
 
     def note_gradient(self, gradient: Tensor, of_loss: Sequence[Tensor], owners: Tensor | None) -> None:
-        """Count the finite nonzero gradients of each image, and record images with non-finite gradients.
+        """Count the gradients of each image that are finite and not zero. Record images with non-finite gradients.
 
         Args:
             gradient: gradient with respect to the images, shape (rows, C, H, W).
-            of_loss: a list with the gradient of the library's loss with respect to the logits, (rows, K). Empty if
-                unknown.
-            owners: index of each row's image, or None if row i is image i.
+            of_loss: a list with the gradient of the library's loss with respect to the logits, (rows, K). Empty if this
+                gradient is unknown.
+            owners: index of the image of each row, shape (rows,). None if row i belongs to image i.
         """
         flat = gradient.flatten(1)
         sizes = flat.abs().sum(1)
@@ -311,7 +330,7 @@ class QueryObservations:
         self.odd_query |= self._any(~asked, owners)
 
     def note_scores(self, scores: Tensor, owners: Tensor | None) -> None:
-        """Record the images whose scores differ from their first scores."""
+        """Record the images whose scores differ from the first scores of the image."""
         if self._all_scored:
             return
         owners = torch.arange(len(scores), device=scores.device) if owners is None else owners
@@ -324,40 +343,48 @@ class QueryObservations:
         self._all_scored = bool(self.scored.all())
 
     def _any(self, flags: Tensor, owners: Tensor | None) -> Tensor:
-        """Whether any row of each image has the flag, shape (n,)."""
+        """Whether any row of each image has the flag, shape (n,), bool."""
         return flags.to(self._images.device) if owners is None else self._count(flags, owners) > 0
 
     def _count(self, flags: Tensor, owners: Tensor | None) -> Tensor:
-        """Return the number of flagged rows of each image, shape (n,)."""
+        """Return the number of rows of each image that have the flag, shape (n,)."""
         flags = flags.to(self._images.device).long()
         return flags if owners is None else torch.zeros_like(self.gradients).index_add_(0, owners, flags)
 
 
 def _is_finite(values: Tensor) -> bool:
-    """Whether the sum shows that all numbers are finite. Always False on a GPU, and if the sum overflows."""
+    """Whether all numbers are finite, as far as their sum shows.
+
+    The answer is False if the sum overflows, and always on a GPU. The caller then checks each number.
+    """
     return values.device.type == "cpu" and math.isfinite(values.sum(dtype=torch.float64).numpy())
 
 
 @torch.no_grad()
 def nearest(inputs: Tensor, images: Tensor) -> Tensor:
-    """Return the index of the image nearest in l2 to each of `inputs`, shape (rows,), without copying the batch."""
+    """Return the index of the nearest image in l2 for each row, shape (rows,).
+
+    Args:
+        inputs: rows of a query, shape (rows, C, H, W).
+        images: images, shape (n, C, H, W).
+    """
     flat = images.flatten(1)
     rows = inputs.detach().to(device=flat.device, dtype=flat.dtype).flatten(1)
     return (flat.square().sum(1) - 2 * rows @ flat.T).argmin(1)
 
 
 def separable_groups(inputs: Tensor, threat_model: ThreatModel) -> list[list[int]]:
-    """Divide images into groups in which every point of an image's ball is nearest (l2) to this image.
+    """Divide images into groups in which every point in the ball of an image is nearest (l2) to this image.
 
-    By Hoelder's inequality, |x_i - x_j|_2^2 > 2 epsilon |x_i - x_j|_q is sufficient, with q dual to the norm. Without a
-    radius, and for l0, whose components may change by up to 1, every image is a group.
+    By Hoelder's inequality, |x_i - x_j|_2^2 > 2 epsilon |x_i - x_j|_q is sufficient, with q dual to the norm. Each
+    image is a group of its own if there is no radius, and for l0, whose components may change by up to 1.
 
     Args:
         inputs: images in [0, 1], shape (N, C, H, W).
         threat_model: norm and radius.
 
     Returns:
-        Indices of the images of each group, ascending. An image joins the first group that it fits.
+        The groups, with the indices of their images in ascending order. An image is put into the first group that fits.
     """
     dual = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}.get(threat_model.norm)
     if threat_model.epsilon is None or dual is None:

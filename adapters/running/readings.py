@@ -1,4 +1,7 @@
-"""Finds the files and environment variables that a model's code reads during a call, for the model's identity."""
+"""Finds files and environment variables that a model's code reads in a forward pass.
+
+They are part of the model's identity.
+"""
 
 import hashlib
 import importlib.util
@@ -32,13 +35,13 @@ _is_hooked = False
 
 
 def identify_asked(classifier: Classifier, name: str, inputs: Tensor) -> ModelIdentity:
-    """Return the result of `identify_model`, extended by everything that user code reads in a call on two images.
+    """Compute the identity of a model, including everything that user code reads in a forward pass on two images.
 
     If the model has no user code, or its code reads nothing, the result is that of `identify_model`.
 
     Args:
         classifier: a model, preferably just loaded.
-        name: name with which the classifier was loaded.
+        name: name by which the classifier was loaded.
         inputs: images, shape (N, C, H, W).
     """
     identity = identify_model(classifier, name)
@@ -57,9 +60,10 @@ def identify_asked(classifier: Classifier, name: str, inputs: Tensor) -> ModelId
 
 
 def list_readings(classifier: Classifier, inputs: Tensor, digest: str) -> list[list[str]]:
-    """Return the kind, name and digest of every file and variable that user code reads in a forward pass.
+    """List the files and variables that user code reads in a forward pass.
 
-    The digest is "" if a file or variable does not exist.
+    Returns:
+        The kind, name and digest of each. The digest is "" if the file or variable does not exist.
     """
     kinds = {kind.__module__ for part in classifier.modules() for kind in type(part).__mro__}
     if all(module_origin(name) not in ("local", "unknown") for name in kinds):
@@ -86,7 +90,10 @@ def _digest(kind: str, which: str) -> str:
 
 @contextmanager
 def _noting(seen: set[tuple[str, str]]) -> Iterator[set[tuple[str, str]]]:
-    """Record reads in `seen` inside the block. Python cannot remove the hook for files, so it stays installed."""
+    """Record reads of files and variables in `seen` inside the block.
+
+    Python cannot remove a hook for files. The hook stays installed, but records nothing outside the block.
+    """
     global _noted, _is_hooked  # noqa: PLW0603 - a hook cannot be taken away
     if not _is_hooked:
         sys.addaudithook(_note)
@@ -135,7 +142,12 @@ def _note_file(kind: str, path: Path) -> None:
 
 
 def _reader(frame: FrameType | None, *, files: bool) -> bool:
-    """Whether user code makes the current read, directly or (for files) through a library. Imports do not count."""
+    """Whether user code makes the current read. Imports do not count.
+
+    Args:
+        frame: the calling frame.
+        files: whether a file is read. User code may then also read it through a library.
+    """
     below, nearest = "", True
     while frame is not None and frame.f_code is not list_readings.__code__:
         name = frame.f_globals.get("__name__", "")

@@ -23,13 +23,13 @@ _ELSEWHERE = (
 def check_requirements(
     row: Implementation, classifier: Classifier, inputs: Tensor, *, norm: str = "", aimed: bool = False
 ) -> None:
-    """Raise Unsupported if the model does not provide what the attack needs.
+    """Raise Unsupported if the model does not provide what the attack needs, such as gradients or scores.
 
     Args:
         row: the implementation.
         classifier: the model under attack. If it is not known whether it has gradients, this is tested once.
         inputs: images in [0, 1], shape (N, C, H, W). The first image is queried if necessary.
-        norm: norm for which other attacks are suggested.
+        norm: norm of the attacks that the error suggests instead.
         aimed: whether target classes are given.
     """
     if why := missing_requirement(row, classifier, inputs, aimed=aimed):
@@ -39,13 +39,19 @@ def check_requirements(
 def check_any_access(
     rows: Sequence[Implementation], classifier: Classifier, inputs: Tensor, *, norm: str = "", aimed: bool = False
 ) -> None:
-    """Raise Unsupported if the model supports none of several attacks. The message has the first attack's reason."""
+    """Raise Unsupported if none of several attacks can run on the model.
+
+    The message has the reason of the first attack.
+    """
     if all(missing_requirement(row, classifier, inputs, aimed=aimed) for row in rows):
         check_requirements(rows[0], classifier, inputs, norm=norm, aimed=aimed)
 
 
 def missing_requirement(row: Implementation, classifier: Classifier, inputs: Tensor, *, aimed: bool = False) -> str:
-    """Return why an attack cannot run on a model, as a text that follows the attack's name. "" if it can run."""
+    """Return the reason why an attack cannot run on a model, as a text that follows the attack's name.
+
+    "" if it can run.
+    """
     knowledge = canonical_attack(row).knowledge
     detect_output_format(classifier, inputs)
     if knowledge == "white-box" and not has_gradients(classifier, inputs):
@@ -62,21 +68,26 @@ def missing_requirement(row: Implementation, classifier: Classifier, inputs: Ten
 
 
 def why_no_layers(row: Implementation, classifier: Classifier) -> str:
-    """Return why an attack cannot read the model's layers, as a text that follows the attack's name.
+    """Return the reason why an attack cannot read the model's layers, as a text that follows the attack's name.
 
-    "" if it can read them, or does not need them.
+    "" if the attack can read the layers, or does not need them.
     """
     return _ELSEWHERE if row.reads_layers and runs_in_process(classifier) else ""
 
 
 def detect_output_format(classifier: Classifier, inputs: Tensor) -> None:
-    """Query one of the images, shape (N, C, H, W), if the model's output format is not known yet."""
+    """Detect the model's output format by a query of one image, if the format is not known yet.
+
+    Args:
+        classifier: the model.
+        inputs: images, shape (N, C, H, W).
+    """
     if classifier.outputs is None:
         classifier.predict_logits(inputs[:1])
 
 
 def has_gradients(classifier: Classifier, inputs: Tensor) -> bool:
-    """Whether the output for an image can be differentiated with respect to the image. Tested once per classifier.
+    """Whether the output of the model has a gradient with respect to the image. This is tested once per classifier.
 
     Args:
         classifier: the model.
@@ -101,7 +112,7 @@ def has_gradients(classifier: Classifier, inputs: Tensor) -> bool:
 
 
 def suggest_attacks(classifier: Classifier, norm: str) -> str:
-    """Return a sentence that suggests attacks that the model supports."""
+    """Return a sentence that suggests attacks which the model supports, for a norm."""
     only_labels = classifier.outputs == "labels"
     names: dict[str, str] = {}
     for row in IMPLEMENTATIONS.values():

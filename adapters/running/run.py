@@ -63,7 +63,7 @@ class RunOptions:
             raise type_error("logits as a tensor of shape (N, K)", self.logits)
 
     def note(self, call: LibraryOutput) -> None:
-        """Pass a finished library call to the callbacks."""
+        """Pass the output of a finished library call to the callbacks."""
         if self.watch is not None:
             self.watch(call)
         if self.progress is not None:
@@ -249,9 +249,12 @@ def _run(
 def _conclude(
     classifier: Classifier, evidence: AttackState, attacked: Tensor, logits: Tensor, *, steady: bool
 ) -> tuple[tuple[Tensor, Tensor, Tensor], bool]:
-    """Return the result of `AttackState.finish`, and whether the model is deterministic.
+    """Finish an attack: judge its examples, and check that the model is deterministic.
 
-    If the model was assumed to be deterministic and is not, the examples are judged again.
+    If a model that is treated as deterministic turns out to vary, the examples are judged again.
+
+    Returns:
+        The result of `AttackState.finish`, and whether the model is deterministic.
     """
     seed = evidence.seed
     if not steady:  # it changes by itself: that is not the library's doing
@@ -277,7 +280,7 @@ def _attack_all(
     options: RunOptions,
     logits: Tensor,
 ) -> None:
-    """Call the library on every batch of attacked images. `options.first` has the index of every image."""
+    """Call the library on every batch of attacked images. `options.first` has the index of each image in the data."""
     seed, places = options.seed, cast("Tensor", options.first)
     row, fitted, remaining = evidence.row, evidence.fitted, dict(settings)
     batch_size = remaining.pop("batch_size", DEFAULT_BATCH_SIZE)
@@ -319,11 +322,18 @@ def _attack_all(
 
 
 class _ModelStateGuard:
-    """Restores the model after library calls. Results of images that were attacked while it was changed are invalid.
+    """Restores the model after library calls.
 
-    At the end, probe images are queried once more to detect any change of the model. This is done after users' attacks,
-    and after other attacks if its cost is small compared with the attack's. If a change cannot be undone, the
-    classifier records it (`changed_by`). `known` has the logits of the clean images, shape (N, K).
+    If the model was changed, results of images attacked in the meantime are invalid.
+
+    At the end of the run, probe images are queried once more to detect any change of the model. This is done after
+    users' attacks. It is done after other attacks if it costs little compared with the attack. If a change cannot be
+    undone, the classifier records this (`changed_by`).
+
+    Args:
+        classifier: the model.
+        evidence: state of the attack, in which invalid results are marked.
+        known: logits of the clean images, shape (N, K).
     """
 
     def __init__(self, classifier: Classifier, evidence: AttackState, known: Tensor):
@@ -333,10 +343,10 @@ class _ModelStateGuard:
         self.before = ChangeByAttack(evidence.row.name, evidence.images.inputs[:2], known[:2])
 
     def __enter__(self) -> None:
-        """Start guarding."""
+        """Start to observe the model."""
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Restore the model. If the block ended with an error or an interrupt, the model is not queried."""
+        """Restore the model. If the block ended with an error or an interrupt, the model is not queried for this."""
         if kind is not None:
             self.guard.restore_silently()
             return
@@ -346,7 +356,11 @@ class _ModelStateGuard:
             self.classifier.changed_by = self.before
 
     def note(self, rows: Tensor, error: BaseException | None) -> None:
-        """Check the model after a library call, if this is cheap or there was an error.
+        """Check the model after a library call, if the check is cheap or the call raised an error.
+
+        Args:
+            rows: indices of the images of the call.
+            error: error of the call. None if it succeeded.
 
         Raises:
             Unsupported: if the model has no gradients.
@@ -367,13 +381,19 @@ class _ModelStateGuard:
 
     @property
     def _is_worth_a_pass(self) -> bool:
-        """Whether the model is local and deterministic, and the attack is a user's or made many queries."""
+        """Whether to query the model once more at the end.
+
+        The model must be local and deterministic. The attack must be a user's, or have made many queries.
+        """
         passes, one = self.evidence.forwards + self.evidence.backwards, self.classifier
         worth = self.evidence.row.is_user_attack or int(passes.sum()) >= _LONG
         return bool(self.attacked and worth and one.steady and one.stated_identity is None)
 
     def _ask_widely(self) -> Tensor:
-        """Query clean images, attacked images, noise, a black and a white image to detect a change of the model."""
+        """Query clean images, attacked images, noise, a black and a white image.
+
+        Their outputs show a change of the model.
+        """
         clean, examples = self.evidence.images.inputs[:_PROBES], self.evidence.adv_inputs[:_PROBES]
         noise = torch.rand(clean[:2].shape, generator=torch.Generator().manual_seed(0), device="cpu").to(clean)
         with seeded(0):  # so that a random model returns the same for both calls
@@ -383,7 +403,11 @@ class _ModelStateGuard:
 
 
 def _batches(row: Implementation, rows: Tensor, evidence: AttackState, batch_size: int) -> Iterator[Tensor]:
-    """Yield the images of each call, fewer than a batch if the implementation or the query count requires it."""
+    """Yield the images of each library call, as indices.
+
+    A call has fewer images than a batch if the implementation couples its images, or if queries could not be counted
+    for the right image otherwise.
+    """
     for batch in rows.split(1 if row.alone else batch_size):
         if row.order == "content" and not row.universal:
             groups = separable_groups(evidence.images.inputs[batch], evidence.threat_model)
@@ -415,12 +439,20 @@ def _check_flags(attacked: Tensor, labels: Tensor) -> Tensor:
 
 
 def _places(first: Any, count: int) -> Any:
-    """Return the index of every image in the whole data set. `first` is the first image's index or all indices."""
+    """Return the index of each image in the whole data set.
+
+    Args:
+        first: index of the first image, if the images are consecutive. Otherwise the index of each image.
+        count: number of images.
+    """
     return torch.arange(count, device="cpu") + int(first) if isinstance(first, Integral) else first
 
 
 def _check_whole(name: str, values: Any, labels: Tensor) -> Tensor:
-    """Return the values on the labels' device. Raises InvalidInput unless each image has an integer >= 0."""
+    """Return a tensor of whole numbers on the labels' device.
+
+    Raises InvalidInput unless each image has an integer >= 0.
+    """
     if not isinstance(values, Tensor):
         raise type_error(f"{name} as a tensor of {len(labels)} whole numbers", values)
     if values.shape != labels.shape or values.is_floating_point() or bool((values < 0).any()):

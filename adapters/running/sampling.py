@@ -1,4 +1,4 @@
-"""Logits on which images are judged, in full float32 and on many samples if the model is random."""
+"""Logits on which images are judged: in full float32, and on several samples if the model is random."""
 
 import math
 from collections.abc import Iterator
@@ -20,10 +20,11 @@ _CLEAN, _BETWEEN, _FINAL = 1, 2, 3  # separate random numbers, so that selection
 
 
 class SampledOutputs(NamedTuple):
-    """Logits, (N, K), and for a random model the proportion of its samples that are fooled, (N,), float64.
+    """Logits of images, (N, K). For a random model also the proportion of its samples that are fooled, (N,), float64.
 
-    The logits of a random model are those of the sample with the median margin, which is fooled exactly if at least
-    half of the samples are. If a sample is not finite, the logits are those of that sample, and the image is invalid.
+    The logits of a random model are those of the sample with the median margin. This sample is fooled exactly if at
+    least half of the samples are. If a sample is not finite, the logits are those of that sample, and the result of the
+    image is invalid.
     """
 
     logits: Tensor
@@ -32,7 +33,12 @@ class SampledOutputs(NamedTuple):
 
 @contextmanager
 def sampling_context(classifier: Classifier, *, draws: int | None = None, eot: int | None = None) -> Iterator[None]:
-    """Set the numbers of samples for the judge and for attacks inside the block. None keeps a number.
+    """Set the numbers of samples of random models inside the block.
+
+    Args:
+        classifier: the model.
+        draws: number of samples on which the judge classifies an image. None to keep the number.
+        eot: number of samples whose mean an attack gets. None to keep the number.
 
     Raises:
         InvalidInput: if a number is out of range.
@@ -52,15 +58,18 @@ def sampling_context(classifier: Classifier, *, draws: int | None = None, eot: i
 
 @full_float32()
 def clean_logits(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor | None = None) -> Tensor:
-    """Check clean images and return the logits on which they are judged, see `Classifier.check`.
+    """Check clean images, and return the logits on which they are judged.
 
-    For a random model, they are the logits of the median sample, which is the same in every call.
+    For a random model, these are the logits of the median sample, which is the same in every call.
 
     Args:
         classifier: the model.
         inputs: images in [0, 1], shape (N, C, H, W).
         labels: labels of the images, shape (N,).
-        logits: logits of the images, if known. The model is then not queried.
+        logits: logits of the images, shape (N, K), if known. The model is then not queried.
+
+    Returns:
+        The logits, shape (N, K).
 
     Raises:
         InvalidInput: as for `Classifier.check`.
@@ -72,7 +81,7 @@ def clean_logits(classifier: Classifier, inputs: Tensor, labels: Tensor, logits:
 
 @full_float32()
 def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> SampledOutputs:
-    """Check clean images and return the model's outputs, always with the default number of samples.
+    """Check clean images, and return the model's outputs. The number of samples is always the default.
 
     Raises:
         InvalidInput: as for `Classifier.check`, or if a sample is not finite.
@@ -94,17 +103,20 @@ def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Sampl
 def judge_outputs(
     classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int = 0, *, final: bool = True
 ) -> SampledOutputs:
-    """Return the logits on which images are judged and, for a random model, the proportion of samples fooled.
+    """Compute the outputs on which images are judged.
 
     Args:
         classifier: the model.
         images: shape (N, C, H, W).
         labels: shape (N,), on the same device.
-        targets: shape (N,), or None.
-        seed: random seed of the samples. All runs are judged with the same seed, whatever seed they have. Otherwise,
+        targets: target classes, shape (N,). None for an untargeted attack.
+        seed: random seed of the samples. It is the same for all runs, whatever seed they have. With different seeds,
             the worst case over several runs would select the samples with the lowest accuracy.
-        final: whether the outputs are the final result. Its random numbers differ from those used to choose between
-            examples.
+        final: whether the outputs are the final result. Their random numbers then differ from those with which examples
+            were selected.
+
+    Returns:
+        The logits. For a random model also the proportion of samples that are fooled.
     """
     if not classifier.random:
         return SampledOutputs(classifier.predict_logits(images))
@@ -123,10 +135,15 @@ def _draw(classifier: Classifier, images: Tensor, labels: Tensor, targets: Tenso
 
 
 def _median(answers: Tensor, labels: Tensor, targets: Tensor | None) -> SampledOutputs:
-    """Return, for each image, the output among (draws, n, K) with the median margin, and the proportion fooled.
+    """Select for each image the output with the median margin.
 
-    A non-finite output counts as not fooled. An image with a non-finite output gets this output, so that it is neither
-    fooled nor robust.
+    A non-finite output counts as not fooled. If an image has a non-finite output, this output is selected, so that the
+    image is neither fooled nor robust.
+
+    Args:
+        answers: outputs of several samples, shape (draws, n, K).
+        labels: labels of the images, shape (n,).
+        targets: target classes, shape (n,). None for an untargeted attack.
     """
     hit = torch.stack([is_fooled(answer, labels, targets) for answer in answers])
     finite = answers.isfinite().all(2)

@@ -12,10 +12,10 @@ import torch
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed Python, NumPy and torch (CPU and every GPU) with `seed`, and restore their states on exit.
+    """Seed Python, NumPy and torch (CPU and every GPU) inside the block, and restore their random states on exit.
 
-    GPUs that this process does not use yet are skipped. Reading their generators would initialise the GPUs in every
-    worker, and no child process could use them afterwards.
+    GPUs that this process does not use yet are skipped. Reading the state of such a GPU would initialise it in every
+    worker, and no child process could use it afterwards.
     """
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
@@ -38,9 +38,9 @@ def _seed_torch(seed: int) -> None:
 
 
 class NotedSeedings:
-    """Records the global generators of Python and NumPy that code other than `seeded` seeds or sets.
+    """Records which global generators of Python and NumPy are seeded or set by other code than `seeded`.
 
-    A generator that is reset to its earlier state, or to the seed from `seeded`, counts as unchanged.
+    A generator that gets its earlier state back, or the seed from `seeded`, counts as unchanged.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class NotedSeedings:
         self._seeded: list[str] = []
 
     def take(self) -> list[str]:
-        """Return the generators recorded since the last call."""
+        """Return the names of the generators that were recorded since the last call."""
         names, self._seeded = self._seeded, []
         return [f"the seed of {name} random generator" for name in names]
 
@@ -90,10 +90,11 @@ def _state(name: str) -> Any:
 
 
 def call_seed(seed: int, first_image: int, restart: int) -> int:
-    """Return the seed of a library call, which is `seed` for the first batch of the first run.
+    """Return the random seed of a library call.
 
-    For other calls, it is `seed` mixed with the run's number and with the index of the call's first image in the data
-    set. If an attack takes one image at a time, the images therefore get different noise.
+    For the first batch of the first restart, it is `seed`. For other calls, it is a mixture of `seed`, the number of
+    the restart and the index of the call's first image in the data set. Images that are attacked one at a time
+    therefore get different noise.
     """
     if first_image == 0 and restart == 0:
         return seed

@@ -1,4 +1,4 @@
-"""Starting points for decision-based attacks, which are the same for every library and determined by the seed."""
+"""Starting points of decision-based attacks. They follow from the seed and are the same for every library."""
 
 import torch
 from torch import Tensor
@@ -16,19 +16,19 @@ def find_starting_points(
 ) -> tuple[Tensor, Tensor]:
     """Find an adversarial image for each clean image, and move it towards the clean image by bisection.
 
-    Uniform noise images are drawn until one is misclassified (or classified as the target). If this fails, the other
+    Uniform noise images are drawn until one is misclassified, or classified as the target. If this fails, the other
     images of the batch are tried. Every query is counted, including those of the bisection.
 
     Args:
         counter: the model.
         inputs: clean images, shape (N, C, H, W).
         labels: labels of the images, shape (N,).
-        targets: target classes, shape (N,), or None.
+        targets: target classes, shape (N,). None for an untargeted attack.
         seed: random seed of the noise. Each image has its own random stream.
 
     Returns:
-        The starting points, shape (N, C, H, W), and whether each was found, shape (N,), bool. If an image has no
-        starting point, it gets the clean image.
+        The starting points, shape (N, C, H, W), and whether each was found, shape (N,), bool. An image without a
+        starting point gets the clean image.
     """
     starts = inputs.clone()
     has_start = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)

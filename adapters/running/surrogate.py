@@ -1,4 +1,4 @@
-"""Makes examples on a surrogate and judges them on a target model, which the attack never queries."""
+"""Transfer attacks: examples are made on a surrogate and judged on a target model, which the attack never queries."""
 
 from dataclasses import replace
 from typing import Any
@@ -124,9 +124,13 @@ def _judge(
 def _kept(made: AttackResult, hit: Tensor) -> list[tuple[str, ...]]:
     """Return for each image the invalid reasons on the surrogate that also apply to the target model.
 
-    Varying or non-finite outputs of the surrogate do not make a result invalid. If the surrogate misclassifies an
-    image, the clean image is a valid example. An example that fools the target model is valid, whatever the surrogate
-    returned.
+    Reasons that concern the surrogate's outputs become the reason "surrogate". Varying outputs of the surrogate are no
+    reason. If the surrogate misclassifies the clean image, this image is a valid example. If an example fools the
+    target model, the surrogate's outputs do not matter.
+
+    Args:
+        made: result of the attack on the surrogate.
+        hit: whether each example fools the target model, shape (N,), bool.
     """
     wrong = is_fooled(made.logits, made.labels, made.targets).tolist()
     kept = []

@@ -1,4 +1,4 @@
-"""Rules that choose the classes of targeted attacks."""
+"""Target rules, which choose the classes of targeted attacks."""
 
 from collections.abc import Iterable
 
@@ -12,15 +12,15 @@ from ..threat_model import ThreatModel
 
 
 def class_of(rule: str) -> int | None:
-    """Parse a target rule that is a class number. None if the rule is not a number."""
+    """Return the class number of a target rule such as "3". None for other rules."""
     return int(rule) if rule.isascii() and rule.isdecimal() and len(rule) <= 9 else None
 
 
 def check_target(rule: str) -> str:
-    """Return the target rule if it is valid.
+    """Return a target rule unchanged if it is valid.
 
     Raises:
-        InvalidInput: if it is neither a known rule nor a class number.
+        InvalidInput: if the rule is neither a known rule nor a class number.
     """
     if rule not in TARGETS and class_of(rule) is None:
         raise InvalidInput(f"expected a target of {', '.join(TARGETS)} or a class number such as 3, got {rule!r}")
@@ -33,16 +33,22 @@ def class_logits(classifier: Classifier, logits: Tensor) -> Tensor:
 
 
 def target_rule_error(classifier: Classifier, rule: str) -> str:
-    """Return why a rule cannot choose targets from the model's outputs. "" if it can."""
+    """Return the reason why a rule cannot choose targets from the model's outputs. "" if it can."""
     if classifier.outputs == "labels" and rule.endswith("-likely"):
         return f"the target {rule} needs scores, and {classifier.name} returns labels only; use random or a class"
     return ""
 
 
 def why_no_class(classifier: Classifier, rule: str, image: Tensor) -> str:
-    """Return why the model lacks the class that a rule names. "" if it has the class, or the rule is not a number.
+    """Return the reason why a class number is no valid target for a model.
 
-    `image` is one image, (1, C, H, W), which is queried only if the rule is a class number.
+    Args:
+        classifier: the model.
+        rule: the target rule.
+        image: one image, shape (1, C, H, W). It is queried only if the rule is a class number.
+
+    Returns:
+        The reason. "" if the model has the class, or if the rule is not a number.
     """
     aim = class_of(rule)
     if aim is None:
@@ -52,7 +58,10 @@ def why_no_class(classifier: Classifier, rule: str, image: Tensor) -> str:
 
 
 def check_targeted_required(classifier: Classifier, threat_model: ThreatModel) -> None:
-    """Raise Unsupported for an untargeted attack on a model with a detector. A detected image would count as fooled."""
+    """Raise Unsupported for an untargeted attack on a model with a detector.
+
+    An untargeted attack would succeed if its example is detected.
+    """
     if classifier.detects and not threat_model.targeted:
         raise Unsupported(
             f"{classifier.name} includes a detector, so attacks on it must be targeted (otherwise a detected "
@@ -61,10 +70,20 @@ def check_targeted_required(classifier: Classifier, threat_model: ThreatModel) -
 
 
 def targets_for(classifier: Classifier, logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:
-    """Choose target classes, shape (N,), from a classifier's outputs for the clean images, see `choose_targets`.
+    """Choose target classes from a classifier's outputs for the clean images, see `choose_targets`.
+
+    Args:
+        classifier: the model.
+        logits: logits of the clean images, shape (N, K).
+        labels: labels of the images, shape (N,).
+        rule: the target rule.
+        seed: random seed of random targets.
+
+    Returns:
+        The target classes, shape (N,).
 
     Raises:
-        Unsupported: if the rule needs scores, and the classifier returns labels only.
+        Unsupported: if the rule needs scores, but the classifier returns labels only.
         InvalidInput: if the rule is unknown.
     """
     if why := target_rule_error(classifier, rule):
@@ -73,7 +92,9 @@ def targets_for(classifier: Classifier, logits: Tensor, labels: Tensor, rule: st
 
 
 def moved_target_note(rules: Iterable[str], labels: Tensor) -> list[str]:
-    """Return a note for each target class that is the label of some images. Their target is the next class.
+    """Return a note for each target class that is also the label of some images.
+
+    These images get the next class as target.
 
     Args:
         rules: target rules, such as "random" or "3".
@@ -92,14 +113,17 @@ def moved_target_note(rules: Iterable[str], labels: Tensor) -> list[str]:
 
 
 def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:
-    """Choose target classes, shape (N,), which are never equal to the label.
+    """Choose a target class for each image, which is never its label.
 
     Args:
         logits: logits of the clean images, shape (N, K).
         labels: labels of the images, shape (N,).
         rule: "second-likely", "least-likely", "random" or a class number. For an image of that class, the target is the
             next class.
-        seed: random seed of the random targets.
+        seed: random seed of random targets.
+
+    Returns:
+        The target classes, shape (N,).
 
     Raises:
         InvalidInput: if the rule is unknown.

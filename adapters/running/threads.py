@@ -20,10 +20,13 @@ def _start_and_note(thread: threading.Thread) -> None:
 
 @contextmanager
 def started_threads() -> Iterator[Callable[[], list[threading.Thread]]]:
-    """Yield a function that lists the running threads that this thread or its child threads started in the block.
+    """Find threads that are started inside the block, by this thread or by threads that it started.
 
-    Python does not record the parent of a thread. `Thread.start` is therefore replaced by a function that records it,
-    until the last of several simultaneous blocks has ended.
+    Python does not record which thread started another. `Thread.start` is therefore replaced by a function that records
+    this. It is restored when the last of several simultaneous blocks has ended.
+
+    Yields:
+        A function that returns those of the threads that are still running.
     """
     with _START_LOCK:
         if not _START["calls"]:
@@ -51,10 +54,10 @@ def started_threads() -> Iterator[Callable[[], list[threading.Thread]]]:
 
 
 def end_threads(threads: Iterable[threading.Thread]) -> None:
-    """End threads that run a user's code, with an exception like that of `sys.exit`.
+    """End threads that run a user's code. Each thread gets an exception like that of `sys.exit`.
 
     A thread that is blocked in C code ends when it returns to Python. Its attribute `left` is set, so that the command
-    line does not wait for it.
+    line does not wait for this thread.
     """
     for thread in threads:
         code = getattr(thread, "_target", None) or type(thread).run

@@ -1,4 +1,4 @@
-"""Records the distance of the nearest example of each image as a function of the number of queries."""
+"""Records the distance of the nearest example of each image after each number of queries."""
 
 from typing import NamedTuple
 
@@ -12,28 +12,28 @@ from .judge import UNCHANGED, perturbation_norm, within_threat_model
 
 
 class CurvePoint(NamedTuple):
-    """The distance of an image's nearest example so far, after a number of queries (`passes`)."""
+    """A point of a curve: the distance of an image's nearest example after a number of queries (`passes`)."""
 
     passes: int
     distance: float
 
 
 class Trace:
-    """Nearest example so far of each image, over any number of library calls.
+    """Nearest example of each image, over any number of library calls.
 
-    A queried point counts if it fools the model, is finite, lies in [0, 1] and differs from the clean image by more
-    than rounding. The prediction comes from the attack's own batch, so an example must be judged again before it is
-    used.
+    A queried point counts as an example if it fools the model, is finite, lies in [0, 1], and differs from the clean
+    image by more than rounding. Its prediction was computed in a batch of the attack. An example must therefore be
+    judged again before it is used.
 
-    `nearest` has the examples, (N, C, H, W). `distance` has their distances, (N,), float64, inf if there is none.
-    `curves` has a point for each decrease of an image's distance.
+    `nearest` has the examples, (N, C, H, W). `distance` has their distances, (N,), float64. It is inf for an image
+    without an example. `curves` has a point for each decrease of an image's distance.
 
     Args:
         inputs: clean images, shape (N, C, H, W).
         labels: labels of the images, shape (N,).
-        targets: target classes, shape (N,), or None.
+        targets: target classes, shape (N,). None for an untargeted attack.
         norm: norm of the distances. "unrestricted" is measured in l2.
-        below: only examples nearer than this are recorded, shape (N,), float64. None to record all.
+        below: only examples nearer than this distance are recorded, shape (N,), float64. None to record all examples.
     """
 
     def __init__(
@@ -89,9 +89,13 @@ class CallTrace:
         self._trace, self._images, self._spent = trace, images, spent
 
     def note(self, asked: Tensor, logits: Tensor, owners: Tensor, passes: Tensor) -> None:
-        """Record query results. `owners` has the index of the image to which each row belongs.
+        """Record the results of a query.
 
-        `passes` has the queries of each image of the call, shape (n,).
+        Args:
+            asked: the queried images, shape (rows, C, H, W).
+            logits: the model's outputs, shape (rows, K).
+            owners: index in the call of the image to which each row belongs, shape (rows,).
+            passes: queries that each image of the call has used, shape (n,).
         """
         owners = owners.to(self._images.device)
         so_far = (self._spent + passes.to(self._spent.device))[owners]
@@ -99,9 +103,9 @@ class CallTrace:
 
 
 def curves_of(trace: Trace, result: AttackResult) -> tuple[tuple[CurvePoint, ...], ...]:
-    """Return the curves of the images of a run. Curves are empty for invalid results.
+    """Return the curve of distance against queries for each image of a run. It is empty for an invalid result.
 
-    If the returned example is nearer than all queried points, it becomes the last point.
+    If the returned example is nearer than all queried points, it is the last point of the curve.
     """
     costs, distances = (result.forwards + result.backwards).tolist(), result.distance.tolist()
     curves = []

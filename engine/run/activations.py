@@ -1,4 +1,4 @@
-"""Computes the outputs of a model's layers, a few images at a time to limit memory."""
+"""Computes the outputs of a model's layers. Only a few images are processed at a time, to limit memory."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -21,15 +21,16 @@ Ranges = Mapping[str, tuple[Tensor, Tensor]]
 
 @full_float32()
 def visit_layers(classifier: Classifier, inputs: Tensor, visit: Visit) -> None:
-    """Call `visit` with the name and output of every convolution and linear layer, for a few images at a time.
+    """Call a function with the name and output of every convolution and linear layer.
 
-    A layer that is called again gets a new name ("fc#2"). The output has the shape (N, C, h, w) for maps, (N, units)
-    for vectors, and (N, features, tokens, 1) for tokens.
+    The images are processed a few at a time. The output of a layer has the shape (N, C, h, w) for maps, (N, units) for
+    vectors, and (N, features, tokens, 1) for tokens. If a layer is called several times, the later calls get new names
+    ("fc#2").
 
     Args:
         classifier: a model.
         inputs: images for at most one pass, shape (N, C, H, W).
-        visit: called in the order of the layers.
+        visit: called with a name and an output, in the order of the layers.
 
     Raises:
         Unsupported: if the model calls no such layer.
@@ -58,7 +59,8 @@ def visit_layers(classifier: Classifier, inputs: Tensor, visit: Visit) -> None:
         for hook in hooks:
             hook.remove()
     if not calls:
-        raise Unsupported(f"{classifier.name} calls no convolution or linear layer")
+        why = "calls no convolution or linear layer, so metrics of layers cannot be computed"
+        raise Unsupported(f"{classifier.name} {why}")
 
 
 def layer_outputs(classifier: Classifier, inputs: Tensor) -> list[tuple[str, Tensor]]:
@@ -69,12 +71,15 @@ def layer_outputs(classifier: Classifier, inputs: Tensor) -> list[tuple[str, Ten
 
 
 def ranges_of(classifier: Classifier, blocks: Iterable[Data], neurons: Neurons) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return the smallest and largest value of every neuron over images, by layer, shape (units,) each.
+    """Compute the smallest and largest value of every neuron over a set of images.
 
     Args:
         classifier: a model.
         blocks: blocks of images.
         neurons: unit that counts as a neuron, see `metrics.coverage`.
+
+    Returns:
+        For each layer the smallest and the largest values, shape (units,) each.
 
     Raises:
         Unsupported: if the model has no layers, or more than `MOST_NEURONS` neurons.
@@ -97,7 +102,10 @@ def ranges_of(classifier: Classifier, blocks: Iterable[Data], neurons: Neurons) 
 
 
 def _as_maps(output: object, count: int) -> Tensor | None:
-    """Reshape an output to (N, units) or (N, C, h, w); None if its size does not match the images."""
+    """Reshape the output of a layer to (N, units) or (N, C, h, w).
+
+    None if the output does not have one entry per image.
+    """
     if not isinstance(output, Tensor) or output.ndim < 2 or not len(output) or len(output) % count:
         return None
     values = output.float()

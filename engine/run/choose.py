@@ -16,14 +16,18 @@ ALL_GPUS = "cuda:all"
 
 
 def spread_over_devices(config: Config, workers: int, executor: str) -> tuple[Config, int, tuple[str, ...]]:
-    """Return the config, the number of workers and their devices: for "cuda:all", every GPU of this machine.
+    """Choose the devices of the workers. For the device "cuda:all", these are all GPUs of this machine.
 
-    The config then has "cuda", and so have plans and records: results do not depend on which GPU computed them.
+    The returned config then has the device "cuda". Plans and records have it, too, because results do not depend on
+    which GPU computed them.
 
     Args:
         config: the configuration.
-        workers: number of workers. At least one for each GPU is returned.
+        workers: number of workers.
         executor: "local" or "ray". Ray itself gives each task a GPU.
+
+    Returns:
+        The configuration, the number of workers (at least one for each GPU), and the devices.
 
     Raises:
         Unavailable: if torch has no GPU here.
@@ -42,15 +46,15 @@ def spread_over_devices(config: Config, workers: int, executor: str) -> tuple[Co
 def choose_executor(
     name: str, *, workers: int = 1, address: str | None = None, devices: Sequence[str] = ("cpu",)
 ) -> Executor:
-    """Return the executor with a name: "local" (this process, or several) or "ray" (a cluster).
+    """Return the executor with a name.
 
     Args:
-        name: "local" or "ray".
-        workers: number of processes on this machine; for Ray, number of simultaneous tasks (0: as many as the cluster
-            can run).
-        address: address of a running Ray cluster; None to start one on this machine.
-        devices: devices of the tasks, see `spread_over_devices`. Without Ray, this machine must have them. Several are
-            distributed over the workers.
+        name: "local" for this machine, or "ray" for a Ray cluster.
+        workers: number of processes on this machine. For Ray, the number of simultaneous tasks. 0 stands for as many as
+            the cluster can run.
+        address: address of a running Ray cluster. None to start a cluster on this machine.
+        devices: devices of the tasks, see `spread_over_devices`. Without Ray, this machine must have them. Several
+            devices are distributed over the workers.
 
     Raises:
         UnknownName: if there is no such executor.

@@ -1,4 +1,4 @@
-"""Evaluates models on corrupted images: computes missing predictions, one corruption and severity after the other."""
+"""Evaluates models on corrupted images: computes the predictions that a results folder lacks."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
@@ -40,15 +40,15 @@ class CorruptionPlan:
     """The corruptions to measure, and their images.
 
     Args:
-        data: name of the clean images to corrupt, or "imagenet-c:PATH" or "cifar-10-c:PATH" for images that are already
-            corrupted, on disk.
+        data: name of the clean images that are corrupted. Images on disk that are already corrupted have the name
+            "imagenet-c:PATH" or "cifar-10-c:PATH".
         corruptions: names of corruptions.
         severities: severities of each corruption, 1 to 5.
         sequences: names of perturbation sequences.
-        clean: name of the clean images of an already corrupted data set; "" without clean images.
-        limit: largest number of images, the first ones.
+        clean: name of the clean images, if `data` is already corrupted. "" to measure no clean images.
+        limit: largest number of images. The first images are used. None for all.
         seed: random seed.
-        images: the clean images, in place of those that `data` names.
+        images: the clean images themselves, instead of those that `data` names.
     """
 
     data: str
@@ -66,12 +66,12 @@ class CorruptionPlan:
         return self.data.partition(":")[0] in ON_DISK
 
     def check(self) -> None:
-        """Raise an error for settings that are wrong for any images.
+        """Check the settings that do not depend on the images.
 
         Raises:
             UnknownName: for an unknown corruption or sequence.
             Unavailable: for a severity that the data set on disk lacks.
-            InvalidInput: for an invalid severity, or sequences with a data set that is already corrupted.
+            InvalidInput: for an invalid severity, or for sequences if the data set is already corrupted.
             MissingLibrary: if the corruption library is not installed.
         """
         for severity in self.severities:
@@ -91,7 +91,7 @@ class CorruptionPlan:
 
 
 class CorruptionSummary(NamedTuple):
-    """Numbers of new and reused records, and the reason for each model without records."""
+    """Numbers of new and of reused records. Also the reason for each model that has no records."""
 
     done: int
     kept: int
@@ -107,15 +107,16 @@ def measure_corruptions(
     store: ResultsStore,
     progress: Progress | None = None,
 ) -> CorruptionSummary:
-    """Compute the predictions that the folder lacks, for every model. An interrupted call resumes when repeated.
+    """Compute the predictions of models on corrupted images, except for those that the folder already has.
 
-    An image is corrupted once for all models with the same preprocessing.
+    An image is corrupted only once for all models with the same preprocessing. If the call is interrupted, the next
+    call resumes.
 
     Args:
         models: classifiers by name.
         plan: corruptions to measure.
         store: results folder of the records.
-        progress: called with a title and the number of images just done. For reused records, the title is empty.
+        progress: called with a title and the number of images just done. The title is empty for reused records.
 
     Raises:
         DavylampError: if the plan is invalid or the images are unavailable.
@@ -137,7 +138,7 @@ def _groups(models: Mapping[str, Classifier], plan: CorruptionPlan) -> list[dict
 
 
 class _Group:
-    """Models that get the same pixels, and their predictions."""
+    """Models with the same preprocessing, which get the same pixels. Also the predictions of these models."""
 
     def __init__(self, plan: CorruptionPlan, store: ResultsStore, models: Mapping[str, Classifier], report: Progress):
         self.plan, self.store, self.models, self.report = plan, store, models, report
@@ -184,7 +185,10 @@ class _Group:
             yield from iter_batches(self.first, self.plan.data, self.plan.limit, BLOCK)
 
     def _describe_clean(self) -> tuple[str, int]:
-        """Return digest and number of the clean images, after checking that every corruption can be applied."""
+        """Return the digest and the number of the clean images.
+
+        Check first that every corruption can be applied to them.
+        """
         digest, images, size, kept = hashlib.sha256(), 0, 0, []
         for block in self._blocks():
             for name in self.plan.corruptions:
@@ -203,13 +207,13 @@ class _Group:
             yield block._replace(inputs=corrupt_images(block.inputs, corruption, severity, seed=self.plan.seed))
 
     def _read(self, cell: CorruptionCell, name: str) -> None:
-        """Evaluate the models on corrupted images from disk. The digest of the data is that of the image files."""
+        """Evaluate the models on corrupted images from disk. The digest of these data is that of the image files."""
         digest, images = describe_files(self.first, name, self.plan.limit)
         known = replace(cell, data_digest=digest, images=images)
         self._measure(known, lambda: iter_batches(self.first, name, self.plan.limit, BLOCK))
 
     def _measure(self, shared: CorruptionCell, blocks: Callable[[], Iterator[Data]]) -> None:
-        """Compute and write the predictions of every model that has no record."""
+        """Compute and write the predictions of every model that has no record yet."""
         cells = {name: self._cell(shared, name) for name in self.models if name not in self.failed}
         missing = {
             name: cell
@@ -253,7 +257,7 @@ class _Group:
 
 
 def _classes(model: Classifier, inputs: Tensor, labels: Tensor | None = None) -> np.ndarray:
-    """Return predicted classes, (n,); -1 for non-finite logits.
+    """Return the predicted class of each image, (n,). -1 if the logits are not finite.
 
     Raises InvalidInput for labels outside the model's classes.
     """
@@ -274,7 +278,7 @@ def _meta(cell: CorruptionCell) -> dict[str, Any]:
 
 
 def count_images(models: Mapping[str, Classifier], plan: CorruptionPlan) -> int:
-    """Return the number of predictions over all models, for a progress bar.
+    """Return the number of predictions that all models together have to make, for a progress bar.
 
     Raises:
         DavylampError: if the images are unavailable.

@@ -1,4 +1,4 @@
-"""Estimates the cost of a plan before it runs: passes, time from one timed pass, memory and price."""
+"""Estimates the cost of a plan before it runs: numbers of passes, time, memory and price."""
 
 import math
 import sys
@@ -30,10 +30,10 @@ class ModelCost(NamedTuple):
         runs: number of unfinished runs.
         finished: number of runs that are reused.
         passes: forward and backward passes of all images, if no image is fooled early.
-        seconds: time of these passes, one after the other; NaN if a pass was not timed.
-        memory: peak memory during a pass with gradients, in bytes, of the GPU or of this process; NaN if not measured.
-        price: price of the forward passes sent to a server, if the answer cache is empty; 0 for a local model.
-        note: why a number is missing, or what it does not include; "" otherwise.
+        seconds: time of these passes in sequence. NaN if no pass was timed.
+        memory: peak memory during a pass with gradients, in bytes, of the GPU or of this process. NaN if not measured.
+        price: price of the forward passes that are sent to a server, if the answer cache is empty. 0 for a local model.
+        note: why a number is missing, or what a number does not include. "" without a note.
     """
 
     model: str
@@ -56,15 +56,18 @@ class _PassTime(NamedTuple):
 
 
 def estimate_plan(plan: Plan, store: ResultsStore) -> list[ModelCost]:
-    """Estimate the cost of the unfinished runs of a plan, with one timed pass of each local model.
+    """Estimate the cost of the unfinished runs of a plan.
 
-    The number of passes follows from the steps of each attack. If an attack has no steps, it is a typical number (see
-    `query_estimates`). A model behind a server is not queried; its time follows from the rate limit. The library's own
-    computation, the metrics and the judge are not included. With several workers, the time is divided among them.
+    One pass of each local model is timed. A model on a server is not queried. Its time follows from the request rate.
+    The number of passes of an attack follows from its steps. For an attack without steps, it is a typical number (see
+    `query_estimates`).
+
+    The estimate does not include the library's own computation, the metrics and the judge. With several workers, the
+    time is divided among them.
 
     Args:
         plan: the plan.
-        store: its results folder; finished runs cost nothing.
+        store: its results folder. Finished runs in this folder cost nothing.
     """
     finished = set(store.keys("cells"))
     return [_cost_of(plan, subject, finished) for subject, _ in plan.subjects_here]
@@ -101,7 +104,7 @@ def _images(plan: Plan, cell: AttackRun) -> int:
 
 
 def _shares(cell: AttackRun, timed: _PassTime) -> Iterator[float]:
-    """Yield the mean seconds per pass of each attack of a run, weighted by the attack's proportion of the passes."""
+    """Yield the mean time of a pass for each attack of a run, weighted by the attack's proportion of all passes."""
     total = estimate_queries(cell)
     for member in cell.members:
         each = timed.forward if not _uses_gradients(member) else (timed.forward + timed.backward) / 2
@@ -113,7 +116,7 @@ def _uses_gradients(cell: AttackRun) -> bool:
 
 
 def _remote_cost(plan: Plan, passes: float) -> tuple[float, float, float, str]:
-    """Return seconds, memory (unknown), price and a note for a model behind a server."""
+    """Return the cost of a model on a server: seconds, memory (unknown), price and a note."""
     transport = plan.config.transport()
     seconds = math.nan
     if transport.rate:
@@ -129,7 +132,7 @@ def _remote_cost(plan: Plan, passes: float) -> tuple[float, float, float, str]:
 
 
 def _time_pass(classifier: Classifier, inputs: Tensor) -> _PassTime:
-    """Time a forward pass, and one with gradients, after a warm-up."""
+    """Measure the time of a forward pass, and of a pass with gradients, after a warm-up."""
     device = torch.device(classifier.device)
     images = inputs.to(device)
     is_gpu = device.type == "cuda"

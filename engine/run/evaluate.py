@@ -1,4 +1,4 @@
-"""Runs a plan: locks, runs and saves missing tasks. Workers only compute; this process writes the results."""
+"""Runs a plan. Workers compute the missing tasks. This process locks the tasks and writes the results."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -30,12 +30,12 @@ class EvaluationSummary(NamedTuple):
     Args:
         done: number of new runs.
         kept: number of reused runs.
-        failed: runs without a result, with the reason of each.
-        damaged: damaged files that were computed again.
+        failed: reason of each run that has no result.
+        damaged: damaged files whose results were computed again.
         waited: number of runs that a different process finished during this call.
         seconds: wall time of this call.
-        cells: number of runs of the plan; for a part, number of runs with shards in it.
-        unfinished: number of these runs that lack shards of other parts.
+        cells: number of runs of the plan. For a part of an evaluation, number of runs that have shards in this part.
+        unfinished: number of these runs that still lack shards of other parts.
         unknown: models, attacks and metrics that cannot be identified completely, by name, with the reason. Their
             earlier runs are not reused.
         unmeasured: users' metrics that could not be computed in a new run, with the reason.
@@ -69,26 +69,26 @@ def evaluate(
     trust_unknown: bool = False,
     progress: Progress | None = None,
 ) -> EvaluationSummary:
-    """Run all runs of a plan that are missing in the store.
+    """Run all runs of a plan that are missing in the results folder.
 
-    The call can be killed at any time and repeated, and several processes may share a store. Finished work is not
-    repeated, and the records do not depend on interruptions (except for the seconds).
+    The call can be killed at any time and repeated, and several processes may share a folder. Finished work is not
+    repeated. The records do not depend on interruptions, except for the seconds.
 
     Args:
-        plan: the plan. For a part (`plan.plan_for_part`), only the part's shards and the transfers of complete runs are
-            run.
+        plan: the plan. For a part of an evaluation (`plan.plan_for_part`), only the shards of this part are run, and
+            the transfer tests of complete runs.
         store: results folder of the records.
-        executor: executes the tasks; None for this process.
-        retry_failed: whether to repeat failed runs, and those with conflicting results.
+        executor: executes the tasks. None for this process.
+        retry_failed: whether to repeat failed runs, and runs with conflicting results.
         trust_unknown: whether to reuse results of models, attacks and metrics that cannot be identified completely. If
-            not, only results of this plan are used.
+            False, only results of this plan are used.
         progress: called with the attack's name and the number of images just attacked, also for reused images.
 
     Raises:
-        Unavailable: if the store cannot be written; it is then unchanged. Also if a different process evaluates code in
-            this store that cannot be identified completely.
-        InvalidInput: if a part has a model, attack or metric that cannot be identified completely, because its shards
-            could not be combined with those of other parts.
+        Unavailable: if the folder cannot be written. It is then unchanged. Also if a different process evaluates code
+            in this folder that cannot be identified completely.
+        InvalidInput: if a part has a model, attack or metric that cannot be identified completely. Its shards could not
+            be combined with those of other parts.
     """
     if plan.part is not None and plan.unknown and not trust_unknown:
         name, why = next(each for parts in plan.unknown.values() for each in parts.items())
@@ -103,12 +103,12 @@ def evaluate(
 def fit_attacks(
     plan: Plan, store: ResultsStore, *, executor: Executor | None = None, retry_failed: bool = False
 ) -> dict[str, Fitted | str]:
-    """Fit the attacks of a plan that are not in the store yet, without attacking.
+    """Fit the attacks of a plan that have no stored fit yet. No image is attacked.
 
     Args:
         plan: plan with runs of fitted attacks.
         store: results folder of the fits.
-        executor: executes the tasks; None for this process.
+        executor: executes the tasks. None for this process.
         retry_failed: whether to repeat failed fits.
 
     Returns:
@@ -277,7 +277,7 @@ def _clean_tasks(plan: Plan) -> list[Task]:
 
 
 def _fit_tasks(plan: Plan) -> list[Task]:
-    """Return one task for each attack to fit. Runs that differ only in their evaluation images share a fit."""
+    """Return one task for each attack to fit. Runs that differ only in their evaluation images share the fit."""
     tasks: dict[str, Task] = {}
     for cell in plan.runs_in_this_part:
         if cell.fitted_on is not None and cell.fit_key not in tasks:
@@ -309,7 +309,7 @@ def _attack_tasks(plan: Plan) -> list[Task]:
 
 
 def _equip(task: Task, ledger: RunIndex) -> Task:
-    """Add data from the store to a task: clean logits, or the examples to transfer.
+    """Add stored data to a task: the logits of clean images, or the examples to test on another model.
 
     Raises:
         Unavailable: if the examples cannot be read.
@@ -339,6 +339,9 @@ def _learned(cell: AttackRun, ledger: RunIndex) -> Fitted | str:
 
 
 def _made_alike(record: Record, cell: AttackRun) -> bool:
-    """Whether clean logits were computed with the run's device type and torch version, so that rounding is equal."""
+    """Whether clean logits were computed with the device type and torch version of the run.
+
+    Their rounding is then equal.
+    """
     device, torch = str(record.meta.get("device", "")), str(record.meta.get("versions", {}).get("torch", ""))
     return device.partition(":")[0] == cell.device and torch.startswith(f"{cell.torch}.")

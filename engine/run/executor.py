@@ -1,7 +1,7 @@
-"""The interface of executors, and functions that they share.
+"""The interface of executors, and functions that executors share.
 
-An executor takes an iterator of tasks and yields a result for each, in the order in which they finish. It requests a
-task only when it can start one, so that every task is locked as late as possible.
+An executor takes an iterator of tasks and yields a result for each, in the order in which they finish. It takes a task
+from the iterator only when it can start the task. Every task is therefore locked as late as possible.
 """
 
 import os
@@ -22,7 +22,12 @@ class Executor(Protocol):
     """Executes tasks and yields their results."""
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
-        """Execute the tasks. `progress` is called with the attack's name and the number of images just attacked."""
+        """Execute tasks.
+
+        Args:
+            tasks: the tasks.
+            progress: called with the attack's name and the number of images just attacked.
+        """
         ...
 
 
@@ -37,7 +42,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def pickling_error(task: Task, error: BaseException) -> InvalidInput:
-    """Build the error for a model or attack object that cannot be sent to a different process."""
+    """Build the error for a model or attack that is an object and cannot be sent to a worker process."""
     return InvalidInput(
         f"{label_of(task)} on {task.model.name} cannot be sent to a worker process ({name_error(error)}); "
         "evaluate in this process (workers=1), or by name (my_file.py:NAME)"
@@ -55,7 +60,8 @@ def label_of(task: Task) -> str:
 def run_task_here(task: Task) -> TaskResult:
     """Run a task in this worker process.
 
-    The process keeps its loaded models. It ends if an attack has changed it permanently.
+    Loaded models stay in the process for later tasks. If an attack has changed the process permanently, the process
+    ends.
     """
     try:
         return _bench().do(task)

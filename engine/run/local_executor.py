@@ -16,7 +16,7 @@ class InProcessExecutor:
         self._bench = TaskRunner()
 
     def take_over(self, loaded: LoadedCache) -> None:
-        """Use a model and images that are already loaded."""
+        """Use a model and images that the caller has already loaded."""
         self._bench.adopt(loaded)
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
@@ -31,7 +31,10 @@ class InProcessExecutor:
 
 
 class Count:
-    """Progress callback of a task. It reports finished images, and queries if the receiver has a method `asked`."""
+    """Progress callback of a task. It passes on the number of finished images.
+
+    If the receiver has a method `asked`, it also passes on the number of queries.
+    """
 
     def __init__(self, name: str, progress: Progress):
         self.images, self._name, self._progress = 0, name, progress

@@ -1,4 +1,4 @@
-"""Computes the columns of a record, for each image: outcome, distances, queries and metrics."""
+"""Computes the columns of a record for each image: outcome, distances, queries and metrics."""
 
 import math
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -77,16 +77,18 @@ def clean_table(
     logits: Tensor,
     drawn: Tensor | None = None,
 ) -> pa.Table:
-    """Build the record of clean images: prediction, logits, activation map of the label, pictures of the first few.
+    """Build the record of clean images.
+
+    It has predictions, logits, activation maps of the labels, and pictures of the first images.
 
     Args:
         classifier: the model.
         inputs: images in [0, 1], shape (N, C, H, W).
-        labels: ground truth, shape (N,).
+        labels: true classes, shape (N,).
         names: names of the images.
         logits: logits of the images, shape (N, K), as from `Classifier.check`.
-        drawn: for a random model, the rate of wrong samples for each image, shape (N,); the clean accuracy is 1 minus
-            this rate.
+        drawn: for a random model, the rate of wrong samples for each image, shape (N,). The clean accuracy is 1 minus
+            this rate. None for other models.
     """
     cams = label_activation_maps(classifier, inputs[:EXAMPLES], labels[:EXAMPLES])
     right = (logits.argmax(1) == labels).double() if drawn is None else 1 - drawn
@@ -105,7 +107,7 @@ def clean_table(
 
 
 def _confidence_in(classifier: Classifier, logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the probability of each label, shape (N,), float64; NaN if the model returns labels only."""
+    """Return the probability of each label, shape (N,), float64. NaN if the model returns labels only."""
     confidence = logits.softmax(1).gather(1, labels[:, None])[:, 0].double()
     return torch.full_like(confidence, math.nan) if classifier.outputs == "labels" else confidence
 
@@ -121,7 +123,7 @@ def result_table(
     measures: Sequence[str],
     memory: Memory | None = None,
 ) -> tuple[pa.Table, dict[str, str]]:
-    """Return a row for each image of a result, and the reasons why some metrics have no column.
+    """Build the table of a result, with a row for each image.
 
     Args:
         result: result of the attack.
@@ -131,6 +133,9 @@ def result_table(
         first: index of the first image in the data.
         measures: groups of metrics to compute.
         memory: see `metric_columns`.
+
+    Returns:
+        The table, and the reasons why some metrics have no column.
     """
     count = len(result.labels)
     columns: dict[str, pa.Array] = {
@@ -183,7 +188,7 @@ def result_table(
 
 
 class RecordedOutputs(NamedTuple):
-    """Facts on a model from the record of a run, for metrics that do not need the model itself."""
+    """Facts about a model from the record of a run. They replace the model for metrics that do not query it."""
 
     outputs: str | None
     detects: bool
@@ -200,15 +205,18 @@ def metric_columns(
     measures: Sequence[str],
     memory: Memory | None = None,
 ) -> tuple[dict[str, pa.Array], pa.Array, dict[str, str]]:
-    """Return a column for each metric of a result, one of activation maps, and why some metrics have no value.
+    """Compute the metrics of a result.
 
     Args:
         result: result of the attack.
-        classifier: the attacked model; its recorded outputs suffice unless `needs_model`.
+        classifier: the attacked model. If `needs_model` is False, its recorded outputs suffice.
         inputs: clean images, shape (N, C, H, W).
         first: index of the first image in the data.
         measures: groups of metrics to compute.
-        memory: cache of values of these clean images, which are the same for all attacks; None for none.
+        memory: cache of values of these clean images, which are the same for all attacks. None for no cache.
+
+    Returns:
+        A column for each metric, a column of activation maps, and the reasons why some metrics have no value.
     """
     usable, adv_cams = result.usable, dict[str, Tensor]()
     with same_draws(classifier):
@@ -225,12 +233,12 @@ def metric_columns(
 
 
 def same_draws(classifier: Classifier | RecordedOutputs) -> AbstractContextManager[None]:
-    """Return a context in which a random model gives the same outputs, whatever numbers were drawn before."""
+    """Return a context in which a random model gives the same outputs in every run."""
     return seeded(0) if classifier.random else nullcontext()
 
 
 def needs_model(measures: Sequence[str]) -> bool:
-    """Whether a measure needs the model itself, not only its stored outputs."""
+    """Whether a measure needs the model itself. False if the stored outputs of the model suffice."""
     return _needs(measures, {"weight", *_CAMS}, ("model",)) or any(
         name not in ALL_MEASURES for name in group_names(tuple(measures))
     )
@@ -256,13 +264,19 @@ def _columns_of_model(result: AttackResult, classifier: Classifier) -> dict[str,
 
 
 def minimal_distance(result: AttackResult) -> Tensor:
-    """Return distances for curves, shape (N,): inf if no example was found, 0 for images misclassified when clean."""
+    """Return the distance of each image for curves, shape (N,).
+
+    It is inf if no example was found, and 0 if the clean image is misclassified.
+    """
     known = result.distance.where(result.success, math.inf)
     return known.where(result.attacked, 0.0)
 
 
 def label_activation_maps(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Tensor | None:
-    """Return activation maps of the labels, shape (N, h, w); None without gradients or without a layer with maps."""
+    """Compute the activation map of the label of each image, shape (N, h, w).
+
+    None if the model has no gradients, or no layer with maps.
+    """
     if not has_gradients(classifier, inputs):
         return None
     try:
@@ -275,7 +289,16 @@ def label_activation_maps(classifier: Classifier, inputs: Tensor, labels: Tensor
 
 
 def _maps_of(classifier: Classifier, inputs: Tensor, classes: Tensor) -> Tensor:
-    """Compute activation maps of classes, shape (N, h, w) or (N, M, h, w), in the process that runs the model."""
+    """Compute activation maps of classes, in the process that runs the model.
+
+    Args:
+        classifier: the model.
+        inputs: images, shape (N, C, H, W).
+        classes: one class per image, shape (N,), or several, shape (N, M).
+
+    Returns:
+        The maps, shape (N, h, w) or (N, M, h, w).
+    """
     maps = call_where_layers_are(classifier, grad_cam, inputs, classes)
     if not isinstance(maps, Tensor) or maps.shape[: classes.ndim] != classes.shape or maps.ndim != classes.ndim + 2:
         raise ModelFailed(f"the model {classifier.name}: expected activation maps of {tuple(classes.shape)} classes")
@@ -283,7 +306,7 @@ def _maps_of(classifier: Classifier, inputs: Tensor, classes: Tensor) -> Tensor:
 
 
 def _adv_cams(result: AttackResult, classifier: Classifier, cams: Tensor | None, usable: Tensor) -> dict[str, Tensor]:
-    """Return the activation maps that the two attention metrics need; zero for images that do not count."""
+    """Compute the activation maps for the two attention metrics. They are zero for images that do not count."""
     if cams is None:
         return {}
     true, predicted = torch.zeros_like(cams), torch.zeros_like(cams)
@@ -296,7 +319,10 @@ def _adv_cams(result: AttackResult, classifier: Classifier, cams: Tensor | None,
 
 
 def _shown_cams(result: AttackResult, classifier: Classifier, first: int, usable: Tensor) -> dict[str, Tensor]:
-    """Return the maps of the predicted classes on the images that are stored as pictures; zero if they do not count."""
+    """Compute the activation maps of the predicted classes for images that are stored as pictures.
+
+    They are zero for images that do not count.
+    """
     shown = max(0, min(EXAMPLES - first, len(usable)))
     rows = usable[:shown].nonzero()[:, 0]
     if not len(rows):
@@ -353,7 +379,10 @@ def _measure(
 def _arguments(
     result: AttackResult, classifier: Classifier | RecordedOutputs, inputs: Tensor, measures: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the arguments of metrics by name, without activation maps; None or missing if there is no such thing."""
+    """Return the arguments of metric functions by name, without activation maps.
+
+    An argument is None or missing if it does not exist for this model or attack.
+    """
     given: dict[str, Any] = {name: getattr(result, name) for name in ("logits", "adv_logits", "labels", "targets")}
     given |= {name: getattr(result, name) for name in ("success", "forwards", "backwards", "adv_inputs")}
     given |= {"inputs": inputs}
@@ -368,7 +397,7 @@ def _arguments(
 
 
 def _check_confidences(classifier: Classifier | RecordedOutputs, symbol: str) -> None:
-    """Raise Unsupported if a metric needs confidences and the model returns labels only."""
+    """Raise Unsupported if a metric needs confidences, but the model returns labels only."""
     if classifier.outputs == "labels" and needs_confidences(symbol):
         raise Unsupported(NO_CONFIDENCES)
 
@@ -376,7 +405,11 @@ def _check_confidences(classifier: Classifier | RecordedOutputs, symbol: str) ->
 def _parametrised(
     classifier: Classifier | RecordedOutputs, given: Mapping[str, Any], usable: Tensor, measures: Sequence[str]
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Compute the metrics with an interpretation or parameter in their symbols. Return why some have no value."""
+    """Compute the metrics that have an interpretation or parameter in their symbol.
+
+    Returns:
+        The reasons why some metrics have no value.
+    """
     columns, unmeasured = {}, {}
     for symbol in filter(is_parametrised, measures):
         metric = METRICS[base_symbol(symbol)]
@@ -394,7 +427,9 @@ def _parametrised(
 
 
 def _similarity_of(measures: Sequence[str], classes: int) -> Tensor | None:
-    """Return the class similarity from the given hierarchy, or from WordNet for ImageNet's classes, else None.
+    """Return the similarity of every two classes, shape (K, K).
+
+    It is computed from the given hierarchy, or from WordNet for ImageNet's classes. None in all other cases.
 
     Raises:
         DavylampError: if the hierarchy has different classes, or its file is missing.
@@ -412,7 +447,11 @@ def _spent(result: AttackResult) -> dict[str, Tensor]:
 
 
 def _users(metric: UserMetric, given: Mapping[str, Any], usable: Tensor) -> tuple[Tensor, str]:
-    """Compute a user's metric on usable images, and return the values with an error text ("" if it succeeded)."""
+    """Compute a user's metric on usable images.
+
+    Returns:
+        The value of each image, and an error text. "" if the metric succeeded.
+    """
     values = torch.full(usable.shape, math.nan, dtype=torch.double, device=usable.device)
     missing = [name for name in metric.needs if given.get(name) is None]
     if missing or not bool(usable.any()):
@@ -433,7 +472,7 @@ def _values(
     values: Tensor,
     options: Mapping[str, Any] | None = None,
 ) -> Tensor:
-    """Compute a metric for the usable images for which it is defined, and write it into `values`."""
+    """Compute a metric for the usable images for which it is defined. The values are written into `values`."""
     # Metrics of the change are computed for successes only, which saves passes over robust images.
     rows = (given["success"] if "success" in metric.arguments else usable).nonzero()[:, 0]
     if not len(rows):
@@ -450,9 +489,9 @@ def _values(
 
 
 def _correct_outcomes(columns: dict[str, Tensor], result: AttackResult, usable: Tensor) -> None:
-    """Correct the rates for invalid results, which count neither as fooled nor as robust.
+    """Correct the rates for invalid results. Such results count neither as fooled nor as robust.
 
-    If the nearest example of a minimum-norm attack is outside the radius, the model is robust to it.
+    If the nearest example of a minimum-norm attack is outside the radius, the image counts as robust.
     """
     if result.draws_fooled is not None:
         _take_shares(columns, result)
@@ -468,12 +507,16 @@ def _correct_outcomes(columns: dict[str, Tensor], result: AttackResult, usable: 
 
 
 def _detected(result: AttackResult) -> Tensor:
-    """Return which usable examples a detector assigns to its additional class "detected", (N,) bool."""
+    """Find the usable examples that a detector assigns to its additional class "detected", (n,) bool."""
     return result.usable & (result.adv_logits.argmax(1) == result.adv_logits.shape[1] - 1)
 
 
 def _leave_detected(columns: dict[str, Tensor], result: AttackResult) -> dict[str, str]:
-    """Count detected examples as not misclassified. Return the metrics that omit these examples, with the reason."""
+    """Count detected examples as not misclassified.
+
+    Returns:
+        The metrics that omit detected examples, with the reason.
+    """
     detected = _detected(result)
     for symbol, right in NOT_MISCLASSIFIED.items():
         if symbol in columns:
@@ -485,7 +528,7 @@ def _leave_detected(columns: dict[str, Tensor], result: AttackResult) -> dict[st
 
 
 def _take_shares(columns: dict[str, Tensor], result: AttackResult) -> None:
-    """Replace the rates of a random model by rates over its samples."""
+    """For a random model, replace the rates by rates over its samples."""
     for symbol, values in columns.items():
         metric = METRICS.get(symbol, PLAIN)
         of_target = "target" in metric.needs
@@ -495,7 +538,10 @@ def _take_shares(columns: dict[str, Tensor], result: AttackResult) -> None:
 
 
 def last_weight(classifier: Classifier, classes: int) -> Tensor | None:
-    """Return the weight of the last linear layer with one output per class, shape (K, D); None if there is none."""
+    """Return the weight of the last linear layer with one output per class, shape (K, D).
+
+    None if the model has no such layer.
+    """
     layers = [
         part for part in classifier.modules() if isinstance(part, torch.nn.Linear) and part.out_features == classes
     ]

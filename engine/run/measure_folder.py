@@ -1,4 +1,4 @@
-"""Computes metrics of finished runs later, from the images and examples that a results folder keeps."""
+"""Computes metrics of finished runs later, from the images and examples that a results folder stores."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -40,7 +40,7 @@ _CLOSE = 1e-5  # of a distance, between two devices
 
 
 class MeasuredRun(NamedTuple):
-    """What was done with one run: "measured", "kept" (all measures were there) or "refused", with the reason."""
+    """Outcome for one run: "measured", "kept" if it had all metrics already, or "refused" with the reason."""
 
     cell: AttackRun
     state: str
@@ -49,7 +49,7 @@ class MeasuredRun(NamedTuple):
 
 
 class MeasuringSummary(NamedTuple):
-    """The runs of a folder in their order, and the queries to servers."""
+    """The outcome for each run of a folder, in the order of the runs. Also the queries to servers."""
 
     runs: tuple[MeasuredRun, ...]
     traffic: ServerUsage = ServerUsage()
@@ -57,7 +57,7 @@ class MeasuringSummary(NamedTuple):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class _RecordedResult(AttackResult):
-    """A result that was rebuilt from its record, with the images that count in metrics as they were recorded."""
+    """An `AttackResult` that was rebuilt from a record. The images that count in metrics are those of the record."""
 
     counted: Tensor
 
@@ -149,7 +149,7 @@ class _Subject:
         return ServerUsage() if self._loaded is None else pop_usage(self._loaded[0])
 
     def measure(self, outcome: RunResult, asked: Sequence[str]) -> MeasuredRun:
-        """Measure what one run lacks of the measures."""
+        """Compute the requested metrics that one run lacks."""
         cell = outcome.cell
         known = {_settings(each) for each in cell.measured}
         lacking = [each for each in asked if _settings(each) not in known]
@@ -158,7 +158,11 @@ class _Subject:
         name = f"measures-{cell.key}"
         lock = self.store.claim(name)
         if lock is None:
-            return MeasuredRun(cell, "refused", "a different process is measuring it")
+            return MeasuredRun(
+                cell,
+                "refused",
+                "a different process is measuring it; run the command again when that process has ended",
+            )
         try:
             return MeasuredRun(cell, "measured", "", self._measure(outcome, lacking))
         except DavylampError as error:
@@ -167,7 +171,11 @@ class _Subject:
             self.store.release(name, lock)
 
     def _measure(self, outcome: RunResult, lacking: Sequence[str]) -> dict[str, str]:
-        """Measure a run and replace its record. Return the metrics without a value, with the reasons."""
+        """Measure a run and replace its record.
+
+        Returns:
+            The metrics that have no value, with the reasons.
+        """
         cell, clean = outcome.cell, self.outcomes.clean.get(self.subject.key)
         _check_settings(cell, lacking)
         if clean is None:
@@ -212,7 +220,10 @@ class _Subject:
     def _load_what_is_needed(
         self, measures: Sequence[str], record: Record
     ) -> tuple[Classifier | RecordedOutputs, Data | None]:
-        """Return the model and its images, or what the record knows of the model and None, if these suffice."""
+        """Load the model and its images.
+
+        If the facts about the model in the record suffice, the result has these facts and None instead.
+        """
         if needs_model(measures):
             return self._load()
         if needs_images(measures) and self._images is None:
@@ -225,7 +236,7 @@ class _Subject:
         return self._loaded
 
     def _load_images(self) -> Data:
-        """Load the images, without the model unless their size depends on it."""
+        """Load the images. The model is loaded only if the size of the images depends on it."""
         with suppress(DavylampError):
             images = DataSource.of_subject(self.subject, self._data).load(None)
             if digest_data(images.inputs, images.labels) == self.subject.data_digest:
@@ -235,7 +246,11 @@ class _Subject:
     def _result_of(
         self, outcome: RunResult, record: Record, logits: Tensor, images: Data | None, shard: int
     ) -> tuple[AttackResult, Any]:
-        """Return the result of one shard, rebuilt from its record, and its clean images, None without images."""
+        """Rebuild the result of one shard from its record.
+
+        Returns:
+            The result, and the clean images of the shard. None instead of the images if they are not loaded.
+        """
         cell, device = outcome.cell, self._device
         span = cell.shard_slice(shard)
         rows, part = record.table.slice(span.start, len(span)), slice(span.start, span.stop)
@@ -250,38 +265,42 @@ class _Subject:
 
 
 def _settings(measure: str) -> str:
-    """Return a measure without the digest of the data that it reads; the code of a user's metric counts."""
+    """Return a measure without the digest of the data that it reads.
+
+    The code of a user's metric is part of the result.
+    """
     return plain_name(measure) if is_group(measure) else measure
 
 
 def _check_settings(cell: AttackRun, lacking: Sequence[str]) -> None:
-    """Raise InvalidInput if a group was measured with other settings, whose columns would be replaced."""
+    """Raise InvalidInput if a group was measured with other settings. Its columns would be replaced."""
     known = {read_group(each).name: each for each in cell.measured if is_group(each)}
     for each in lacking:
         if is_group(each) and read_group(each).name in known:
             before = plain_name(known[read_group(each).name])
-            raise InvalidInput(f"it was measured with {before}; evaluate into a new folder with {plain_name(each)}")
+            advice = f"to use {plain_name(each)}, evaluate into a new folder"
+            raise InvalidInput(f"it was measured with the settings {before}; {advice}")
 
 
 def _check_kept(store: ResultsStore, cell: AttackRun) -> None:
-    """Raise Unavailable unless the examples of every shard are in the folder."""
+    """Raise Unavailable unless the folder has the examples of every shard of a run."""
     missing = [n for n in range(cell.shards) if not store.images_path(f"{cell.key}-{n}").is_file()]
     if missing:
         some = "" if len(missing) == cell.shards else f" of {len(missing)} of {cell.shards} shards"
-        raise Unavailable(f"its examples{some} were not kept; evaluate with `keep_images`")
+        raise Unavailable(f"its examples{some} were not stored; evaluate with `keep_images`")
 
 
 def _check_examples(result: AttackResult, inputs: Tensor) -> None:
-    """Raise Unavailable if the kept examples do not have the recorded distances."""
+    """Raise Unavailable if the stored examples do not have the recorded distances."""
     made, recorded = perturbation_distances(inputs, result.adv_inputs).linf, result.distances.linf
     if not torch.allclose(made.to(recorded), recorded, rtol=0, atol=_CLOSE, equal_nan=True):
-        raise Unavailable("the kept examples are not those of its record: their distances differ")
+        raise Unavailable("the stored examples do not match the record: their distances differ")
 
 
 def _recorded_result(
     cell: AttackRun, rows: pa.Table, logits: Tensor, adv_inputs: Tensor | None, counted: Tensor
 ) -> _RecordedResult:
-    """Build the result of an attack again from its record, with the examples if they are needed."""
+    """Rebuild the result of an attack from its record. The examples are included if they are needed."""
     device = counted.device
 
     def column(name: str) -> Tensor:
@@ -314,12 +333,12 @@ def _recorded_result(
 
 
 def _with_columns(table: pa.Table, metrics: pa.Table, optional: pa.Table) -> pa.Table:
-    """Add columns to the table of a run in the order of an evaluation; columns with the same name are replaced.
+    """Add columns to the table of a run, in the order of an evaluation. Columns with the same name are replaced.
 
     Args:
         table: the record.
-        metrics: metrics of groups in `ALL_MEASURES`, then others; they come between the distances and the logits.
-        optional: metrics of optional groups, which come last.
+        metrics: metrics of groups in `ALL_MEASURES`, then others. They are placed between the distances and the logits.
+        optional: metrics of optional groups. They are placed at the end.
     """
     columns = {**_columns_of(table), **_columns_of(metrics), **_columns_of(optional)}
     names = [name for name in table.column_names if name not in optional.column_names]

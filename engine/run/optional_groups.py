@@ -1,4 +1,4 @@
-"""Metrics of the optional groups, which are computed on request: coverage, boundary, neurons, consistency."""
+"""Metrics of the optional groups, which are computed on request: coverage, boundary, neurons and consistency."""
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
@@ -28,7 +28,7 @@ Columns = dict[str, Any]
 
 
 class RangesOf(Protocol):
-    """Function that returns the ranges of a model's neurons on the data that a coverage measure names."""
+    """Function that returns the range of each neuron of a model, on the data that a coverage measure names."""
 
     def __call__(self, classifier: Classifier, measure: str) -> Ranges:
         """Return the ranges by layer."""
@@ -44,15 +44,18 @@ def optional_columns(
     ranges_of: RangesOf,
     memory: Memory,
 ) -> tuple[dict[str, pa.Array], dict[str, str]]:
-    """Compute a column for each metric of the optional groups among the measures, with reasons for missing ones.
+    """Compute a column for each requested metric of the optional groups.
 
     Args:
         result: result of the attack.
         classifier: the model.
         inputs: clean images, shape (N, C, H, W).
         measures: measures of the run.
-        ranges_of: returns the neurons' ranges, for coverage.
+        ranges_of: returns the ranges of the neurons, for coverage.
         memory: cache of values of these clean images, which are the same for all attacks.
+
+    Returns:
+        The columns, and the reasons why metrics have no column.
     """
     columns: dict[str, pa.Array] = {}
     unmeasured: dict[str, str] = {}
@@ -90,23 +93,23 @@ def _missing(classifier: Classifier, inputs: Tensor, group: MeasureGroup) -> dic
 
 
 def _check_layers(classifier: Classifier, group: MeasureGroup) -> None:
-    """Raise Unsupported if metrics of layers are requested and the model's layers cannot be read."""
+    """Raise Unsupported if metrics of layers are requested, but the model's layers cannot be read."""
     note = getattr(classifier.model, "layers_note", "")
     if note and group.name in ("coverage", "neurons") and not is_isolated(classifier):  # its worker process reads them
         raise Unsupported(note)
 
 
 def tally_coverage(classifier: Classifier, inputs: Tensor, ranges: Ranges, group: MeasureGroup) -> Coverage:
-    """Compute the coverage of images in every layer, a few images per pass.
+    """Compute the coverage of every layer by a set of images. A few images are processed per pass.
 
     Raises:
-        InvalidInput: if k exceeds the neurons of a layer, or the model's layers differ from those of the ranges.
+        InvalidInput: if k exceeds the number of neurons of a layer, or if the ranges are those of other layers.
     """
     reached: dict[str, Reached] = {}
 
     def tally(name: str, output: Tensor) -> None:
         if name not in ranges:
-            raise InvalidInput(f"expected the layers for which ranges were computed, got {name}")
+            raise InvalidInput(f"no ranges of neurons are known for the layer {name}, only for others")
         units, (low, high) = neuron_values(output, group["neurons"]), ranges[name]
         if group["k"] > units.shape[1]:
             raise InvalidInput(f"expected k from 1 to {units.shape[1]}, the neurons of {name}, got {group['k']}")
@@ -123,7 +126,10 @@ def tally_coverage(classifier: Classifier, inputs: Tensor, ranges: Ranges, group
 def _coverage_columns(
     result: AttackResult, classifier: Classifier, inputs: Tensor, group: MeasureGroup, ranges: Ranges
 ) -> Columns:
-    """Return the coverage of usable images, before and after the attack, as bits in the shard's first row."""
+    """Return the coverage by usable images before and after the attack.
+
+    It is stored as bits in the first row of the shard.
+    """
     rows, count = result.usable.nonzero()[:, 0], len(inputs)
     names = ("coverage", "coverage_clean", "coverage_layers", "coverage_sizes")
     kinds = (pa.binary(), pa.binary(), pa.list_(pa.string()), pa.list_(pa.int64()))
@@ -138,7 +144,7 @@ def _coverage_columns(
 
 
 def _neuron_columns(result: AttackResult, classifier: Classifier, inputs: Tensor) -> Columns:
-    """Compute NS of adversarial and NU of clean images: the mean over layers, and a column for each layer."""
+    """Compute NS of adversarial images and NU of clean images: the mean over layers, and a column for each layer."""
     sensitive: dict[str, list[Tensor]] = {}
     uncertain: dict[str, list[Tensor]] = {}
     adversarial = result.adv_inputs.where(result.usable[:, None, None, None], inputs)
@@ -163,7 +169,7 @@ def _neuron_columns(result: AttackResult, classifier: Classifier, inputs: Tensor
 
 
 def _boundary_columns(classifier: Classifier, inputs: Tensor, result: AttackResult, group: MeasureGroup) -> Columns:
-    """Compute EBD along random orthogonal directions and EBD2 by small steps, both on clean images."""
+    """Compute EBD (random orthogonal directions) and EBD2 (small attack steps), on clean images."""
     count = min(group["directions"], inputs[0].numel())
     directions = orthogonal_directions(count, inputs[0])
     magnitudes = torch.arange(0, group["largest"] + group["spacing"] / 2, group["spacing"], device=inputs.device)
@@ -176,9 +182,10 @@ def _boundary_columns(classifier: Classifier, inputs: Tensor, result: AttackResu
 
 
 def _consistency_columns(classifier: Classifier, inputs: Tensor, result: AttackResult, group: MeasureGroup) -> Columns:
-    """Compute ENI of each image: the mean over noisy versions within epsilon. The image determines the seed.
+    """Compute ENI of each clean image: the mean over noisy versions of the image within epsilon.
 
-    As in equation 21, every version counts once: `versions` of each kind of noise, and one adversarial example.
+    As in equation 21, every version counts once: `versions` versions for each kind of noise, and one adversarial
+    example. The random seed follows from the image.
     """
     if classifier.outputs == "labels":
         raise Unsupported(NO_CONFIDENCES)
@@ -217,7 +224,13 @@ def noisy_versions(image: Tensor, versions: int, epsilon: float, kind: str = "un
 
 
 def _within(image: Tensor, versions: Tensor, epsilon: float) -> Tensor:
-    """Clip the change of each value of the versions, (n, C, H, W), to epsilon, and the value to [0, 1]."""
+    """Clip images so that each value is in [0, 1] and differs from the original by at most epsilon.
+
+    Args:
+        image: the original, shape (C, H, W).
+        versions: images to clip, shape (n, C, H, W).
+        epsilon: largest difference.
+    """
     return (image + (versions - image).clamp(-epsilon, epsilon)).clamp(0, 1)
 
 

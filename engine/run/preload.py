@@ -1,4 +1,4 @@
-"""Imports that all workers need, done once in the server process from which they are forked."""
+"""Imports for all workers. They are made once, in the server process from which workers are forked."""
 
 from contextlib import suppress
 from importlib import import_module
@@ -14,9 +14,9 @@ MODULES = (
 
 
 def preload() -> None:
-    """Import the modules. Errors are ignored, because they would end the server and its workers.
+    """Import the modules that workers need. Errors are ignored, because they would end the server and its workers.
 
-    The attack that needs such a module imports it again and reports the error.
+    An attack that needs a module which cannot be imported imports it again, and reports the error.
     """
     for name in MODULES:
         with suppress(Exception):

@@ -29,7 +29,7 @@ _GUARD = 'a script that starts workers needs `if __name__ == "__main__":` around
 
 
 class WorkerPoolExecutor:
-    """Executes tasks in several processes, among which the machine's cores are divided.
+    """Executes tasks in several processes on this machine, which share its cores equally.
 
     The processes stay alive for the next call.
 
@@ -39,7 +39,7 @@ class WorkerPoolExecutor:
 
     Raises:
         InvalidInput: if the number of workers is less than 1.
-        Unavailable: if this process is itself a worker that imports the script by which it was started.
+        Unavailable: if this process is itself a worker that is importing the script which started it.
     """
 
     def __init__(self, workers: int, devices: Sequence[str] = ()):
@@ -101,7 +101,10 @@ _SHARED: Any = ForkingPickler(BytesIO())
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Pickles definitions in scripts and notebooks by value, and tensors as torch shares them between processes."""
+    """Pickler for tasks. Definitions in scripts and notebooks are pickled by value.
+
+    Tensors are shared between processes.
+    """
 
     # An instance's table is the public one, in which torch registers how tensors are shared.
     dispatch_table: ClassVar[Any] = {**_SHARED.dispatch_table, **cloudpickle.Pickler.dispatch_table}
@@ -170,13 +173,13 @@ class _Worker:
 
 
 def _context() -> BaseContext:
-    """Return a multiprocessing context that does not fork this process, because forks with torch threads can hang."""
+    """Return a multiprocessing context that does not fork this process. A fork with threads of torch can hang."""
     methods = multiprocessing.get_all_start_methods()
     return multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
 
 
 def _start_server() -> None:
-    """Start to load torch and the libraries for all workers, in the background."""
+    """Start the server process in the background. It imports torch and the libraries for all workers."""
     context = _context()
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload(PRELOADED)
@@ -190,9 +193,9 @@ def _start_server() -> None:
 
 
 def _next(tasks: Iterator[Task], lost: deque[Task], running: list[Task], deaths: Mapping[str, int]) -> Task | None:
-    """Return the next task, or None if none can be started now.
+    """Return the next task to start. None if no task can be started now.
 
-    A task whose worker died (perhaps out of memory) is repeated alone, while no other task runs.
+    If a worker died, perhaps because memory was exhausted, its task is repeated while no other task runs.
     """
     if lost:
         return None if running else lost.popleft()
@@ -216,7 +219,7 @@ def _start(threads: int, device: str) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent is killed. Otherwise it would wait forever for its next task."""
+    """End this process when its parent process is killed. Without this, it would wait forever for its next task."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -28,22 +28,24 @@ _KEPT = 4  # models and data sets passed in memory that each worker keeps
 
 
 class RayCluster:
-    """Executes tasks on a Ray cluster. If a worker or machine is lost, its tasks are repeated on a different one.
+    """Executes tasks on a Ray cluster.
 
-    davylamp and files that tasks need by name (models, weights) must be on every machine. Models and images that were
-    passed as objects are sent to the machines. The connection lasts until this process ends, or `ray.shutdown()` is
-    called.
+    If a worker or a machine is lost, its tasks are repeated elsewhere in the cluster.
+
+    davylamp must be on every machine, and so must files that tasks use by name (models, weights). Models and images
+    that were passed as objects are sent to the machines. The connection ends with this process, or with
+    `ray.shutdown()`.
 
     Args:
-        address: address of a running cluster, "HOST:PORT" or "auto"; None for `RAY_ADDRESS`, or without it a new
-            cluster on this machine.
-        device: device of the tasks; "cuda..." reserves GPUs.
-        gpus_per_task: GPUs for each task: with 0.5, two tasks share one.
+        address: address of a running cluster, "HOST:PORT" or "auto". If None, the environment variable `RAY_ADDRESS` is
+            used. Without this variable, a new cluster is started on this machine.
+        device: device of the tasks. "cuda..." reserves GPUs.
+        gpus_per_task: number of GPUs for each task. With 0.5, two tasks share a GPU.
         attempts: largest number of attempts for a task whose worker dies.
 
     Raises:
         MissingLibrary: if Ray is not installed.
-        Unavailable: if there is no such cluster, or it lacks requested GPUs.
+        Unavailable: if there is no such cluster, or it does not have the requested GPUs.
         InvalidInput: if `gpus_per_task` or `attempts` is not positive, or the address is invalid.
     """
 
@@ -173,10 +175,7 @@ def _fetch(reference: Any) -> Any:
 
 
 def _check_reachable(address: str) -> None:
-    """Raise Unavailable if the address cannot be reached.
-
-    Ray itself would keep trying for minutes and print messages.
-    """
+    """Raise Unavailable if the address cannot be reached. Ray itself would try for minutes and print messages."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise InvalidInput(f"expected the address of a Ray cluster as HOST:PORT or auto, got {address!r}")

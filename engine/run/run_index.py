@@ -1,4 +1,4 @@
-"""Index of the records that a results folder contains for a plan: reads and checks records, and joins shards."""
+"""Index of the records that a results folder contains for a plan. It reads and checks records, and joins shards."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,9 +25,12 @@ _KINDS: Mapping[str, Kind] = {"clean": "clean", "fit": "fits", "transfer": "tran
 
 
 def with_stored_runs(plan: Plan, store: ResultsStore) -> Plan:
-    """Return the plan with stored runs in place of planned ones that differ only in having fewer measures.
+    """Replace planned runs by stored runs that have the same metrics and more.
 
-    This decides for every evaluation which stored runs serve it. Call it before `plan_for_part`.
+    Every evaluation calls this function to find the stored runs that it can reuse. Call it before `plan_for_part`.
+
+    Returns:
+        The new plan.
     """
     if not store.keys("cells"):
         return plan
@@ -82,7 +85,8 @@ class RunIndex:
     def has(self, task: Task) -> bool:
         """Whether a task is finished.
 
-        For a shard, the run's record is looked up at the end again, because joining the shards deletes them.
+        For a shard, the record of the whole run is looked up again at the end: when the shards of a run are joined,
+        they are deleted.
         """
         if task.kind != "attack" or task.cell is None:
             record = self._read_done(_KINDS.get(task.kind, "clean"), task.name)
@@ -96,11 +100,18 @@ class RunIndex:
         return True
 
     def _is_declared(self, subject: str) -> bool:
-        """Whether the plan has a model as random. An earlier evaluation may have had it as deterministic."""
+        """Whether the plan has a model as random.
+
+        In an earlier evaluation, the same model may have been deterministic.
+        """
         return any(cell.draws and cell.subject.key == subject for cell in self.plan.cells)
 
     def failure(self, cell: AttackRun) -> str | None:
-        """Return why a run has no result: "" if it has one, None if it is not finished."""
+        """Return the reason why a run has no result.
+
+        Returns:
+            The reason. "" if the run has a result. None if the run is not finished.
+        """
         if cell.key not in self._finished:  # read and check once
             try:
                 record = self._read_done("cells", cell.key)
@@ -115,11 +126,13 @@ class RunIndex:
         return self._finished.get(cell.key)
 
     def read(self, kind: Kind, key: str) -> Record | None:
-        """Return a valid record, or None. A damaged file is reported and removed, and counts as missing.
+        """Return a valid record. None if there is none.
+
+        A damaged file is reported and removed. It counts as missing.
 
         Raises:
             ConflictingRecordsError: if there are two different results of a run.
-            DavylampError: if it cannot be read, or was written in a different format.
+            DavylampError: if the file cannot be read, or was written in a different format.
         """
         try:
             record = self.store.read(kind, key)
@@ -137,16 +150,19 @@ class RunIndex:
         return record if self._is_ours(record) else None
 
     def read_clean(self, subject: str) -> Record | None:
-        """Return the record of a model's clean images, or None. The last record is cached for the run's next shards."""
+        """Return the record of a model's clean images. None if there is none.
+
+        The last record is cached, because the next shards of the run need it, too.
+        """
         if self._clean[0] != subject or self._clean[1] is None:
             self._clean = subject, self.read("clean", subject)
         return self._clean[1]
 
     def save(self, outcome: TaskResult) -> None:
-        """Save the result of a task. If it cannot be written, only this run fails.
+        """Save the result of a task. If only this result cannot be written, the run counts as failed.
 
         Raises:
-            Unavailable: if the whole store cannot be written.
+            Unavailable: if nothing can be written into the results folder.
         """
         self.traffic += read_traffic(outcome.traffic)
         try:
@@ -167,7 +183,10 @@ class RunIndex:
                 self._join(cell)
 
     def _is_ours(self, record: Record) -> bool:
-        """Whether this plan may use a record. A record of unidentified code is valid only for the plan that made it."""
+        """Whether this plan may use a record.
+
+        A record of code that cannot be identified is valid only for the plan that made it.
+        """
         if self.trust_unknown or not self.plan.unknown:
             return True
         meta = record.meta
@@ -177,7 +196,7 @@ class RunIndex:
         return self.plan.unknown.keys().isdisjoint(keys) or meta.get("identity", {}).get("plan") == self.plan.name
 
     def _read_done(self, kind: Kind, key: str) -> Record | None:
-        """Return a record unless it must be computed again."""
+        """Return a record, unless its task must be run again."""
         record = self.read(kind, key)
         again = record is not None and record.failed and self.retry_failed and key not in self._retried
         return None if again else record

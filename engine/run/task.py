@@ -19,25 +19,25 @@ from ..store.columns import compact_images, restore_images
 class Task:
     """One task of an evaluation.
 
-    When a task is sent to a different process, tensors become arrays, because torch would use shared memory, which is
-    small in containers. Images are stored with one byte per component if that is lossless.
+    When a task is sent to a different process, its tensors are converted to arrays. torch would send tensors in shared
+    memory, of which containers have little. Images are stored with one byte per component if this is lossless.
 
     Args:
         kind: "clean" for predictions on clean images, "fit" for fitting an attack, "attack" for one shard of a run, or
-            "transfer" for testing the examples of a run on a different model.
-        subject: the model (for "transfer" the target model) and its images.
+            "transfer" for testing the examples of a run on another model.
+        subject: the model and its images. For "transfer", the model on which the examples are tested.
         model: source of that model.
         data: source of its images.
         device: torch device.
-        cell: the run, or for "transfer" the run of the examples; None for "clean".
+        cell: the run. For "transfer", the run that made the examples. None for "clean".
         shard: index of the shard.
         keep_images: whether to return the adversarial images.
-        keep_logits: whether to return the target model's logits, for "transfer".
+        keep_logits: whether to return the logits of the tested model, for "transfer".
         logits: the model's logits on the shard's clean images, shape (N, K), if known.
-        adv_inputs: examples to test on a different model, shape (N, C, H, W).
-        surrogate: source of the surrogate; empty if examples are made on the model itself.
-        fit: source of the fit images, for "fit"; None if the attack needs no images.
-        fitted: the fitted attack, or why fitting failed.
+        adv_inputs: examples to test on another model, shape (N, C, H, W).
+        surrogate: source of the surrogate. Empty if examples are made on the model itself.
+        fit: source of the fit images, for "fit". None if the attack needs no images.
+        fitted: the fitted attack, or the reason why fitting failed.
     """
 
     kind: Literal["clean", "fit", "attack", "transfer"]
@@ -92,12 +92,13 @@ class Task:
 
 
 class TaskResult(NamedTuple):
-    """Result of a task: a table, or the reason why there is none, and `unmeasured` metrics with their reasons.
+    """Result of a task: a table, or the reason why there is no table.
 
-    `probes` are the probes of the model, for "clean". `gpu` is the name of the GPU, if any. `fitted` is the fitted
-    attack. `saturation` describes the search for the saturation radius. `traffic` is the number of queries to servers.
-    `outputs` is the model's output format, if not logits, and `output_note` says how its output was interpreted.
-    `class_names` are the names of the model's classes.
+    `unmeasured` has the metrics without a value, with the reasons. `probes` are the probes of the model, for "clean".
+    `gpu` is the name of the GPU, if any. `fitted` is the fitted attack. `saturation` describes the search for the
+    saturation radius. `traffic` is the number of queries to servers. `outputs` is the model's output format, if it is
+    not logits. `output_note` describes how the model's output was interpreted. `class_names` are the names of the
+    model's classes.
     """
 
     task: Task

@@ -1,4 +1,4 @@
-"""Runs one task: loads its model and data, attacks, measures and returns a table, without writing files."""
+"""Runs one task: loads its model and data, attacks and measures. The result is a table. No files are written."""
 
 import time
 from collections.abc import Callable, Collection
@@ -44,13 +44,13 @@ from .task import Task, TaskResult
 _REMEMBERED = 1024  # number of shards whose clean metrics are cached
 _FILE = ".py:"  # part of the name of models and data from a user's file
 _NOT_PLANNED = (
-    "{} is not the one that the evaluation was planned for: either it is made with random numbers (set a seed in its "
-    "function), or its file was edited meanwhile (run the command again)"
+    "{} differs from the plan of this evaluation. Either its file was edited in the meantime (run the command again), "
+    "or its function draws random numbers (set a seed in the function)"
 )
 
 
 class LruDict(dict[Any, Any]):
-    """Dictionary that keeps only the entries that were added last."""
+    """Dictionary that has only the entries that were added last."""
 
     def __init__(self, most: int):
         super().__init__()
@@ -64,7 +64,7 @@ class LruDict(dict[Any, Any]):
 
 
 class TaskRunner(LoadedCache):
-    """Runs tasks one after the other. The last model and its images stay loaded."""
+    """Runs tasks one after the other. The last model and its images stay loaded for the next task."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,14 +74,14 @@ class TaskRunner(LoadedCache):
         self._spoiled: ModelSpoiled | None = None
 
     def do(self, task: Task, progress: Callable[[int], object] | None = None) -> TaskResult:
-        """Run a task. Errors are returned as its result, so that one failed run never stops an evaluation.
+        """Run a task. An error becomes part of the result, so one failed run never stops an evaluation.
 
         Args:
             task: the task.
             progress: called with the number of images just attacked.
 
         Raises:
-            ModelSpoiled: if an earlier attack has changed this process permanently, so that results would be wrong.
+            ModelSpoiled: if an earlier attack has changed this process permanently. Results would be wrong.
         """
         start = time.perf_counter()
         if self._spoiled is not None:
@@ -110,7 +110,7 @@ class TaskRunner(LoadedCache):
             release_unused_memory_if_low()  # other workers may need it for their largest task
 
     def _load_anew(self, task: Task, classifier: Classifier) -> None:
-        """Reload a model that an attack has changed permanently. If reloading fails, record the error."""
+        """Reload a model that an attack has changed permanently. If this fails, the error is recorded."""
         if (change := classifier.changed_by) is None:
             return
         self.forget()
@@ -122,19 +122,19 @@ class TaskRunner(LoadedCache):
             self._spoiled = ModelSpoiled(f"{error}; run the same command again to resume")
 
     def _take_traffic(self) -> dict[str, Any] | None:
-        """Return the queries of the loaded models to servers since the last call; None if there were none."""
+        """Return the queries of the loaded models to servers since the last call. None if there were none."""
         loaded = [each[1] for each in (self._model, self._surrogate) if each is not None]
         traffic = pop_usage(*loaded)
         return traffic.spec if traffic else None
 
     def _load(self, task: Task) -> tuple[Classifier, Data]:
-        """Load the model and the images of a task, and compare them with the plan.
+        """Load the model and the images of a task, and check that they match the plan.
 
-        Models and data from a user's file are hashed again, because the file may have been edited, or its functions may
-        be random.
+        Models and data from a user's file are hashed again. The file may have been edited, or its functions may draw
+        random numbers.
 
         Raises:
-            InvalidInput: if they differ from the plan.
+            InvalidInput: if the model or the images differ from the plan.
         """
         if task.cell is not None and task.kind == "attack" and _is_edited(task.cell):
             raise InvalidInput(_NOT_PLANNED.format(task.cell.search.inside))
@@ -147,9 +147,10 @@ class TaskRunner(LoadedCache):
         return classifier, data
 
     def _look(self, task: Task) -> tuple[Classifier, Data, str]:
-        """Load model and images. Return both, and the name of the model or data that differs from the plan, or "".
+        """Load the model and the images of a task. They are hashed only if they were not loaded already.
 
-        Cached models and data are hashed only once.
+        Returns:
+            The model, the images, and the name of the model or data set that differs from the plan. "" if both match.
         """
         classifier = self.model(task.model, task.device)
         data = self.data(task.data, classifier)
@@ -162,10 +163,13 @@ class TaskRunner(LoadedCache):
         return classifier, data, changed
 
     def _load_surrogate(self, task: Task) -> Classifier | None:
-        """Load the surrogate of a task, and compare it with the plan; None if examples are made on the model itself.
+        """Load the surrogate of a task, and check that it matches the plan.
+
+        Returns:
+            The surrogate. None if examples are made on the model itself.
 
         Raises:
-            InvalidInput: if it differs from the plan.
+            InvalidInput: if the surrogate differs from the plan.
         """
         if not task.surrogate or task.cell is None:
             return None
@@ -228,7 +232,7 @@ class TaskRunner(LoadedCache):
         return self._of_clean[place]
 
     def ranges_of(self, classifier: Classifier, measure: str) -> Ranges:
-        """Return the ranges of the neurons on the data of a coverage measure. The last ranges are cached.
+        """Return the range of each neuron on the data of a coverage measure. The last ranges are cached.
 
         Raises:
             InvalidInput: if these data differ from the plan.
@@ -243,7 +247,7 @@ class TaskRunner(LoadedCache):
         return self._ranges[1]
 
     def _fit(self, task: Task, classifier: Classifier, scored: Data) -> Fitted:
-        """Fit the attack of a task: on the fit images if the plan has any, otherwise on the evaluation images.
+        """Fit the attack of a task. If the plan has no fit images, the attack is fitted on the evaluation images.
 
         Raises:
             InvalidInput: if the images differ from the plan.
@@ -272,13 +276,16 @@ def _check_unchanged(task: Task, classifier: Classifier) -> None:
 
 
 def _is_edited(cell: AttackRun) -> bool:
-    """Whether an attack was edited in its file after the evaluation was planned."""
+    """Whether the file of an attack was edited after the evaluation was planned."""
     given = [row.given for row in (each.row for each in cell.members) if row.given is not None]
     return any(each.path is not None and each.identity.digest not in cell.version for each in given)
 
 
 def _changed(task: Task, classifier: Classifier, data: Data) -> str:
-    """Return the name of the model or data from a file that differs from the plan; "" if both match."""
+    """Return the name of a model or data set from a file that differs from the plan.
+
+    "" if model and data match the plan.
+    """
     if task.model.classifier is None and _FILE in task.model.name:
         identity = identify_asked(classifier, task.model.name, data.inputs)
         if not identity.reasons and identity.digest != task.subject.model_digest:
@@ -289,7 +296,7 @@ def _changed(task: Task, classifier: Classifier, data: Data) -> str:
 
 
 def _changed_member(task: Task, surrogate: Classifier) -> str:
-    """Return the name of the first surrogate that differs from the plan; "" if all match."""
+    """Return the name of the first surrogate that differs from the plan. "" if all surrogates match the plan."""
     planned = () if task.cell is None else task.cell.surrogate
     for source, member, known in zip(task.surrogate, members_of(surrogate), planned, strict=True):
         if source.classifier is None and _FILE in source.name:
@@ -300,11 +307,14 @@ def _changed_member(task: Task, surrogate: Classifier) -> str:
 
 
 def describe_gpu(device: torch.device, asked: Collection[str | None] = (None,)) -> str:
-    """Return the name of the GPU, with a note if attacks use TF32 by torch's defaults; "" for other devices.
+    """Return the name of the GPU. If attacks use TF32 by torch's defaults, a note on this follows.
 
     Args:
         device: device of the model.
-        asked: precisions of the attacks; None for torch's settings.
+        asked: precisions of the attacks. None for torch's settings.
+
+    Returns:
+        The text. "" if the device is not a GPU.
     """
     if device.type != "cuda":
         return ""
@@ -325,7 +335,10 @@ def _in_tf32(part: Any) -> bool:
 
 
 def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
-    """Return a model's predictions on transferred examples; null if the logits are not finite."""
+    """Return a model's predictions on the examples of another run.
+
+    A prediction is null if its logits are not finite.
+    """
     assert task.adv_inputs is not None
     labels = labels.to(classifier.device)
     drawn = judge_outputs(classifier, task.adv_inputs.to(classifier.device), labels, None, 0)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from ... import __version__
 from ...errors import InvalidInput
 from .flat_tables import COLUMNS, MEANINGS
+from .merge import describe_counts
 
 _SPDX = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,60}")
 _UNSTATED = "no licence is stated; ask the creator of these results for permission before you use them"
@@ -119,8 +120,10 @@ def card_of(shared: SharedTables) -> str:
         lines += [f"| `{_plain(each.name)}` | {each.type} | {_meaning(each.name)} |" for each in table.schema]
         lines.append("")
     if shared.records:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in shared.records.items())
-        lines += [f"The original records ({kinds}) are included: `davylamp import` or `davylamp table`"]
+        lines += [
+            f"The original records ({describe_counts(shared.records)}) are included: `davylamp import` or "
+            "`davylamp table`"
+        ]
         lines += ["reads this bundle, `sha256sum -c SHA256SUMS` checks it.", ""]
     return "\n".join(lines)
 

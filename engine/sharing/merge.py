@@ -19,6 +19,20 @@ from ..store.plan_records import forget_finished, join_all
 from ..store.store import FORMAT, KINDS, ResultsStore
 from .gather import NEWEST, MergePlan, gather
 
+_NOUNS = {  # files of a results folder, by kind
+    "clean": "clean record",
+    "cells": "run",
+    "parts": "shard",
+    "transfer": "transfer record",
+    "fits": "fitted attack",
+    "checks": "probe record",
+    "corruptions": "corruption record",
+    "references": "imported record",
+    "detections": "detector record",
+    "published": "leaderboard",
+    "images": "image file",
+}
+
 _SHOWN = 8  # most conflicts or damaged files named in a message
 
 

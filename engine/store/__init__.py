@@ -1,11 +1,21 @@
 """Results folders: their files, and the data structures with which commands and reports read them.
 
-Files: `atomic_files` writes files atomically, and `checksummed` writes Parquet files with a checksum. `store` is the
-folder, `record_validation` validates records, `columns` and `stored_columns` convert columns to tensors and arrays, and
-`plan_records` records the states of evaluations.
+These modules write and validate files:
 
-Reading: `results` reads a folder for tables, curves, indicators and pages, and `image_results` determines the result of
-an attack on each image. `transfers`, `shown` and `derived_columns` add transfers and further metrics. `data_frames`
-makes pandas tables, and `notes` writes the sentences that are printed with results. `other_records` has fits,
-corruptions and detections, `imported` the results of other programs.
+- `atomic_files`: atomic writing of files.
+- `checksummed`: Parquet files with a checksum.
+- `store`: the results folder.
+- `record_validation`: validation of records.
+- `columns`, `stored_columns`: conversion of columns to tensors and arrays.
+- `plan_records`: states of evaluations.
+
+These modules read a folder:
+
+- `results`: a folder in memory, for tables, curves, indicators and pages.
+- `image_results`: the result of an attack on each image.
+- `transfers`, `shown`, `derived_columns`: transfers and further metrics.
+- `data_frames`: pandas tables.
+- `notes`: sentences that are printed with results.
+- `other_records`: fitted attacks, corruptions and detections.
+- `imported`: results of other programs.
 """

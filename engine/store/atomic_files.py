@@ -1,4 +1,4 @@
-"""Writes files atomically, and reads regular files only, never a device or a pipe."""
+"""Writes files atomically. Reads regular files only, never a device or a pipe."""
 
 import errno
 import os
@@ -26,17 +26,17 @@ LARGEST = 1 << 32  # bytes of a file that is read into memory
 
 
 def write_atomic(path: str | Path, data: bytes | str, *, advice: str = "choose a different file for `out`") -> Path:
-    """Write a file atomically: write a draft in the same folder, sync it, and rename it.
+    """Write a file atomically: write a draft in the same folder, sync the draft to disk, and rename it.
 
-    Text is encoded as UTF-8. If the path is not a regular file, such as /dev/stdout, it is written directly.
+    Text is encoded as UTF-8. If the path exists and is not a regular file, such as /dev/stdout, it is written directly.
 
     Args:
-        path: path of the file; its folder must exist.
+        path: path of the file. Its folder must exist.
         data: the whole content.
-        advice: sentence for the error message if writing fails.
+        advice: advice for the user in the error message if writing fails.
 
     Raises:
-        Unavailable: if it cannot be written. An existing file is then unchanged.
+        Unavailable: if the file cannot be written. An existing file is then unchanged.
     """
     path = check_output_path(path, advice=advice)
     content = data.encode("utf-8") if isinstance(data, str) else data
@@ -51,10 +51,15 @@ def write_atomic(path: str | Path, data: bytes | str, *, advice: str = "choose a
 
 
 def replace_file(path: Path, save: Callable[[Path], object]) -> None:
-    """Call `save` to write a draft in the same folder, then rename the draft to the file's name.
+    """Replace a file atomically by a new version.
+
+    Args:
+        path: path of the file.
+        save: function that writes the new version to the path that it gets. This path is a draft in the same folder,
+            which is then renamed.
 
     Raises:
-        OSError: if that fails; the draft is then deleted.
+        OSError: if this fails. The draft is then deleted.
     """
     draft = path.with_name(f".{uuid.uuid4().hex}.{path.name[-60:]}")
     try:

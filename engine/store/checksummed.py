@@ -1,6 +1,6 @@
-"""Tables as Parquet files with a checksum. Any Parquet reader can read them, and any altered byte is detected.
+"""Tables in Parquet files with a checksum. Any Parquet reader can read the files, and any altered byte is detected.
 
-Also reads the shape of a table (`TableShape`) from a file's footer, and single columns.
+The module can also read single columns, and the shape of a table (`TableShape`) from the footer of its file.
 """
 
 import hashlib
@@ -35,9 +35,10 @@ class TableShape:
     """Shape of a table.
 
     Args:
-        schema: names and types of its columns, without metadata.
+        schema: names and types of the columns, without metadata.
         rows: number of rows.
-        gaps: function from the index of a column to its number of missing values; a nested value counts as one value.
+        gaps: function that gets the index of a column and returns the number of its missing values. A nested value
+            counts as one value.
     """
 
     schema: pa.Schema
@@ -47,11 +48,11 @@ class TableShape:
 
 @dataclass(frozen=True)
 class Record:
-    """Content of a file: a table with a row for each image, and metadata (`spec`, `status`, `versions`...).
+    """Content of a results file: a table with a row for each image, and metadata (`spec`, `status`, `versions`...).
 
-    `table` has only the requested columns; `of_file` is then the shape of the whole file. `more(names, rows)` reads
-    further columns, of the first `rows` rows or of all. `replaces` lists the content hashes of the files that this file
-    replaced.
+    `table` has only the requested columns. `of_file` is then the shape of the whole table in the file. `more(names,
+    rows)` reads further columns, of the first `rows` rows or of all rows. `replaces` has the content hashes of the
+    files that this file replaced.
     """
 
     table: pa.Table
@@ -62,7 +63,7 @@ class Record:
 
     @property
     def failed(self) -> bool:
-        """Whether the run ended without a result; `meta["reason"]` says why."""
+        """Whether the run ended without a result. `meta["reason"]` then has the reason."""
         return self.meta["status"] == "failed"
 
     @property
@@ -72,15 +73,15 @@ class Record:
 
 
 class DamagedRecordError(Exception):
-    """A results file that cannot be read, or whose content does not match its name."""
+    """Raised if a results file cannot be read, or if its content does not match its name."""
 
 
 class ConflictingRecordsError(DamagedRecordError):
-    """Two records with the same key and different contents."""
+    """Raised if two records have the same key and different contents."""
 
 
 def pack_record(table: pa.Table, meta: Mapping[str, Any], name: str, replaces: list[str]) -> bytes:
-    """Serialise a table and its metadata, with a checksum of the whole file."""
+    """Convert a table and its metadata to the bytes of a results file. The file has a checksum of all its bytes."""
     about = {"format": FORMAT, **meta, "file": name, "replaces": replaces}
     return seal_table(table.replace_schema_metadata({_MARK: json.dumps(about).encode()}))
 
@@ -88,18 +89,18 @@ def pack_record(table: pa.Table, meta: Mapping[str, Any], name: str, replaces: l
 def unpack_record(
     data: bytes, name: str, columns: Collection[str] | None = None, reopen: Source | None = None
 ) -> Record:
-    """Parse the record in a file.
+    """Read the record in a results file.
 
     Args:
         data: the bytes of the file.
         name: expected name of the record: "cells/KEY".
-        columns: names of columns to read, if the file has them; None for all.
-        reopen: function that opens the file again when its shape is needed, so that the bytes need not stay in memory.
-            None to keep the bytes.
+        columns: names of columns to read, if the file has them. None for all.
+        reopen: function that opens the file again when its shape is needed. The bytes then need not stay in memory.
+            None to keep the bytes in memory.
 
     Raises:
         DamagedRecordError: if any byte is altered, or the record has a different name.
-        StoreMismatch: if it was written in a different format.
+        StoreMismatch: if the file was written in a different format.
     """
     if not _is_sealed(data):
         raise DamagedRecordError("its checksum is wrong")
@@ -107,16 +108,16 @@ def unpack_record(
 
 
 def read_header(opened: Source, name: str) -> Record:
-    """Read a file's metadata (a few kilobytes), without its columns and without verifying its checksum.
+    """Read the metadata of a results file, a few kilobytes. The columns are not read, and the checksum is not verified.
 
     Args:
         opened: function that opens the file.
         name: expected name of the record: "cells/KEY".
 
     Raises:
-        DamagedRecordError: if it is not a davylamp record, or has a different name. Altered bytes in columns are not
-            detected.
-        StoreMismatch: if it was written in a different format.
+        DamagedRecordError: if the file is not a record of davylamp, or has a different name. Altered bytes in columns
+            are not detected.
+        StoreMismatch: if the file was written in a different format.
     """
     return _record_of(opened, name, ())
 
@@ -147,7 +148,7 @@ def _record_of(opened: Source, name: str, columns: Collection[str] | None, reope
 
 
 def content_of(table: pa.Table, meta: Mapping[str, Any]) -> str:
-    """Return 12 hexadecimal digits of a hash of the results: of every number except times."""
+    """Return a hash of the results in a table, 12 hexadecimal digits. It covers every number except times."""
     content = {name: value for name, value in meta.items() if name not in _OF_THE_RUN}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode())
     for name in sorted(set(table.column_names) - {"seconds"}):
@@ -158,7 +159,7 @@ def content_of(table: pa.Table, meta: Mapping[str, Any]) -> str:
 
 
 def differing_columns(one: pa.Table, other: pa.Table) -> list[str]:
-    """Return names of columns whose values differ between two tables by more than rounding."""
+    """Return the names of the columns whose values differ by more than rounding between two tables."""
     if one.schema.names != other.schema.names or len(one) != len(other):
         return sorted(set(one.schema.names) ^ set(other.schema.names)) or ["number of images"]
     return [name for name in one.schema.names if name != "seconds" and not _agree(one[name], other[name])]
@@ -178,7 +179,10 @@ def _agree(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray | None:
-    """Flatten a column of numbers, or of vectors of numbers, without missing values; None for any other column."""
+    """Return the values of a column of numbers, or of vectors of numbers, as a flat array without missing values.
+
+    None for any other column.
+    """
     column = column.combine_chunks()
     if column.null_count:
         return None
@@ -190,7 +194,10 @@ def _numbers(column: pa.ChunkedArray) -> np.ndarray | None:
 
 
 def seal_table(table: pa.Table) -> bytes:
-    """Serialise a table as Parquet with a checksum of the whole file, because Parquet's checksums omit the headers."""
+    """Convert a table to the bytes of a Parquet file with a checksum of the whole file.
+
+    Parquet's own checksums do not cover the headers of the file.
+    """
     schema, sink = table.schema, pa.BufferOutputStream()
     lists = [f"{field.name}.list.element" for field in schema if pa.types.is_fixed_size_list(field.type)]
     columns = lists + [field.name for field in schema if pa.types.is_float32(field.type)]
@@ -221,9 +228,10 @@ def _is_sealed(data: bytes) -> bool:
 
 
 def open_parquet(source: Any) -> pq.ParquetFile:
-    """Open a Parquet file for reading by the calling thread only.
+    """Open a Parquet file for reading in the calling thread only.
 
-    Arrow's read-ahead threads may release buffers of a Python file object late, which aborts a process that is ending.
+    Otherwise, other threads of Arrow may release buffers of a Python file object late. This aborts a process that is
+    ending.
     """
     return pq.ParquetFile(source, pre_buffer=False)
 
@@ -234,10 +242,10 @@ def shape_of_table(table: pa.Table) -> TableShape:
 
 
 def shape_of_file(file: pq.ParquetFile, reopen: Callable[[], AbstractContextManager[Any]]) -> TableShape:
-    """Return the shape of a file from its footer. Columns are read only if the footer does not count their gaps.
+    """Return the shape of the table in a file, from the footer of the file.
 
-    A gap is a missing entry. For nested columns, the footer counts missing entries and missing values inside entries
-    together. If this count is not 0, the column is read.
+    The footer counts missing entries of nested columns together with missing values inside entries. If this count is
+    not 0, the column itself is read.
 
     Args:
         file: the open file.
@@ -267,10 +275,14 @@ def shape_of_file(file: pq.ParquetFile, reopen: Callable[[], AbstractContextMana
 
 
 def read_columns(file: pq.ParquetFile, names: Collection[str] | None) -> pa.Table:
-    """Read the named columns that the file has, in the file's order; None for all columns.
+    """Read columns of a file, in the order of the file.
 
-    For the name "a", Parquet readers also return the nested column "a.b"; it is dropped. If no column is read, the
-    table has 0 rows; `TableShape.rows` has the number of rows of the file.
+    For the name "a", Parquet readers also return the nested column "a.b", which is dropped here. If no column is read,
+    the table has 0 rows. `TableShape.rows` has the number of rows of the file.
+
+    Args:
+        file: the open file.
+        names: names of columns. Names that the file does not have are ignored. None for all columns.
     """
     # Without threads, see `open_parquet`.
     if names is None:
@@ -282,7 +294,7 @@ def read_columns(file: pq.ParquetFile, names: Collection[str] | None) -> pa.Tabl
 
 
 def read_first_rows(file: pq.ParquetFile, names: Collection[str], rows: int) -> pa.Table:
-    """Read some columns of the first rows of a file, like `read_columns`. Later rows are not decoded."""
+    """Read columns of the first rows of a file, like `read_columns`. Later rows are not decoded."""
     kept = [name for name in file.schema_arrow.names if name in names]
     batches = file.iter_batches(batch_size=rows, columns=kept, use_threads=False) if kept and rows else iter(())
     first = [batch for batch, _ in zip(batches, range(1), strict=False)]
@@ -297,7 +309,10 @@ def _column_at(file: pq.ParquetFile, place: int) -> pa.ChunkedArray:
 
 
 def _stated_gaps(metadata: pq.FileMetaData, leaves: range) -> int | None:
-    """Return the number of missing values from the file's statistics; None if a row group has no statistics."""
+    """Return the number of missing values of a column from the statistics in the file.
+
+    None if a part of the file has no statistics.
+    """
     total = 0
     for group in range(metadata.num_row_groups):
         columns = metadata.row_group(group)

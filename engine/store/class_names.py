@@ -12,10 +12,16 @@ _IMAGENET_MODELS = ("demo:", "torchvision:", "timm:")
 
 
 def class_names(clean: CleanResult | None) -> Sequence[str]:
-    """Return the names of a model's classes in order; empty if unknown.
+    """Return the names of a model's classes in order.
 
-    Names come from the model's evaluation (a Hugging Face model, `--labels`), from ImageNet or from CIFAR-10. ImageNet
-    is used for 1000 classes if the name of the data or of a model collection implies it.
+    The names come from the model's evaluation (a Hugging Face model, `--labels`), from ImageNet, or from CIFAR-10.
+    ImageNet is used for 1000 classes if the name of the data or of a model collection implies ImageNet.
+
+    Args:
+        clean: the model's predictions on clean images. None if there are none.
+
+    Returns:
+        The names. Empty if the names are unknown.
     """
     if clean is None:
         return ()
@@ -30,9 +36,9 @@ def class_names(clean: CleanResult | None) -> Sequence[str]:
 
 @cache
 def imagenet_names() -> tuple[str, ...]:
-    """Return the categories of torchvision's ImageNet weights; empty without torchvision.
+    """Return the names of ImageNet's classes from torchvision's weights. Empty if torchvision is not installed.
 
-    If possible, only its metadata module is loaded, because importing the package takes seconds.
+    If possible, only torchvision's module of metadata is loaded, because importing the whole package takes seconds.
     """
     package = importlib.util.find_spec("torchvision")
     if package is None or package.origin is None:

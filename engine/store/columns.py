@@ -23,28 +23,30 @@ COVERAGE_BITS = ("coverage", "coverage_clean", "coverage_layers", "coverage_size
 
 
 def column_of_values(values: Tensor) -> pa.Array:
-    """Convert a number or flag for each image, shape (N,)."""
+    """Convert one number or flag per image, shape (N,), to a column."""
     return pa.array(values.detach().cpu().numpy())
 
 
 def column_of_logits(logits: Tensor) -> pa.Array:
-    """Convert logits, shape (N, K), to a float32 list of length K for each image."""
+    """Convert logits, shape (N, K), to a column with a list of K float32 numbers for each image."""
     flat = logits.detach().float().cpu().contiguous()
     return pa.FixedSizeListArray.from_arrays(pa.array(flat.numpy().reshape(-1)), flat.shape[1])
 
 
 def logits_of(table: pa.Table, name: str) -> Tensor:
-    """Read the logits stored by `column_of_logits`, shape (N, K), float32."""
+    """Read a column of logits that `column_of_logits` made, shape (N, K), float32."""
     column = table[name].combine_chunks()
     return torch.tensor(column.flatten().to_numpy()).view(len(column), -1)
 
 
 def column_of_maps(maps: Tensor | None, places: Sequence[int]) -> pa.Array:
-    """Convert activation maps, shape (N, h, w), to nested lists; null except for the first images of the data.
+    """Convert activation maps, shape (N, h, w), to a column of nested lists.
+
+    Maps are stored only for the first `EXAMPLES` images of the data. All other images get null.
 
     Args:
-        maps: of all N images, or only of the first ones whose maps are stored; None if the model has no maps.
-        places: indices of the N images in the data, ascending; maps are stored for the first `EXAMPLES` images.
+        maps: maps of all N images, or only of the images whose maps are stored. None if the model has no maps.
+        places: indices of the N images in the data, ascending.
     """
     if maps is None:
         return pa.nulls(len(places), _MAP)
@@ -56,13 +58,16 @@ def column_of_maps(maps: Tensor | None, places: Sequence[int]) -> pa.Array:
 
 
 def column_of_pictures(images: Tensor, places: Sequence[int]) -> pa.Array:
-    """Convert the first images of the data to PNG files, rounded to 8 bits; null for all other images."""
+    """Convert the first `EXAMPLES` images of the data to a column of PNG files, rounded to 8 bits.
+
+    All others get null.
+    """
     kept = [picture_of(images[i]) if place < EXAMPLES else None for i, place in enumerate(places)]
     return pa.array(kept, pa.binary())
 
 
 def columns_of_curves(curves: Sequence[Sequence[tuple[int, float]]]) -> dict[str, pa.Array]:
-    """Convert curves of distance against queries to two columns with a list for each image."""
+    """Convert curves of distance against queries to two columns, each with a list for each image."""
     passes = [[point[0] for point in curve] for curve in curves]
     distances = [[point[1] for point in curve] for curve in curves]
     return {
@@ -74,14 +79,16 @@ def columns_of_curves(curves: Sequence[Sequence[tuple[int, float]]]) -> dict[str
 def _offsets(sizes: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
     """Return the offsets of the lists in an Arrow column, including the end of the last list.
 
-    The entries marked in `null` become null instead of a list.
+    Args:
+        sizes: length of each list.
+        null: whether each entry is null instead of a list. None for no null entries.
     """
     ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     return pa.array(ends, mask=None if null is None else np.append(null, False))
 
 
 def picture_of(image: Tensor) -> bytes | None:
-    """Encode an image, (C, H, W), as an 8-bit PNG file; None unless it has 1 or 3 channels."""
+    """Convert an image, (C, H, W), to an 8-bit PNG file. None unless the image has 1 or 3 channels."""
     if image.shape[0] not in (1, 3):
         return None
     pixels = (quantise(image.detach().float()) * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
@@ -92,7 +99,10 @@ def picture_of(image: Tensor) -> bytes | None:
 
 
 def compact_images(images: Tensor) -> np.ndarray:
-    """Convert images without loss: to uint8 if every value is on the 8-bit grid, otherwise unchanged."""
+    """Convert images to uint8 if this is lossless, because every value is a multiple of 1/255.
+
+    Otherwise return them unchanged.
+    """
     pixels = images.detach().cpu()
     grid = (pixels * 255).round()
     if torch.equal(grid / 255, pixels):
@@ -101,13 +111,16 @@ def compact_images(images: Tensor) -> np.ndarray:
 
 
 def restore_images(stored: np.ndarray) -> Tensor:
-    """Invert `compact_images`: float32, in [0, 1]."""
+    """Convert the result of `compact_images` back to images, float32, in [0, 1]."""
     images = torch.from_numpy(stored)
     return images.float() / 255 if images.dtype == torch.uint8 else images.float()
 
 
 def read_examples(store: ResultsStore, cell: AttackRun) -> Tensor:
-    """Read the stored examples of a finished run: shape (N, C, H, W), float32, in [0, 1].
+    """Read the stored examples of a finished run.
+
+    Returns:
+        The examples, shape (N, C, H, W), float32, in [0, 1].
 
     Raises:
         Unavailable: if a shard cannot be read.
@@ -117,7 +130,7 @@ def read_examples(store: ResultsStore, cell: AttackRun) -> Tensor:
 
 @dataclass(frozen=True)
 class Example:
-    """Picture of an image, adversarial or clean: PNG bytes, activation map (h, w), confidence in class `predicted`."""
+    """Picture of a clean or adversarial image: PNG bytes, activation map (h, w), confidence in class `predicted`."""
 
     place: int
     image: str
@@ -129,12 +142,12 @@ class Example:
 
 
 def pictures_of(record: Record, prefix: Literal["", "adv_"], *, confidences: bool = True) -> tuple[Example, ...]:
-    """Return the images of a record that have a picture; empty for records of davylamp 0.1.0.
+    """Return the images of a record that have a picture. Empty for records of davylamp 0.1.0.
 
     Args:
         record: record with its pictures and maps.
         prefix: prefix of the columns: "adv_" for a run, "" for clean predictions.
-        confidences: whether the model returns confidences. If not, the confidence is NaN.
+        confidences: whether the model returns confidences. If False, the confidence is NaN.
     """
     table = record.table
     if not {f"{prefix}picture", f"{prefix}cam"} <= set(table.column_names):
@@ -161,7 +174,7 @@ def pictures_of(record: Record, prefix: Literal["", "adv_"], *, confidences: boo
 
 
 def _logits_of_rows(record: Record, name: str, places: np.ndarray) -> Tensor:
-    """Read the logits of some rows, (n, K). If the column is not in memory, read it up to the last of these rows."""
+    """Read the logits of some rows, (n, K). If the column is not in memory, it is read up to the last of these rows."""
     if name in record.table.column_names:
         return logits_of(record.table.take(places), name)
     assert record.more is not None
@@ -169,9 +182,9 @@ def _logits_of_rows(record: Record, name: str, places: np.ndarray) -> Tensor:
 
 
 class Reached(NamedTuple):
-    """Coverage of one layer by a set of images: the covered neurons and the covered sections of their ranges, bool.
+    """Coverage of one layer by a set of images: which neurons, and which sections of the neurons' ranges, are covered.
 
-    `sections` has shape (units, sections), all other fields (units,).
+    `sections` has the shape (units, sections), bool. All other fields have the shape (units,), bool.
     """
 
     sections: np.ndarray
@@ -188,27 +201,27 @@ Coverage = Mapping[str, Reached]  # by layer
 
 
 def pack(coverage: Coverage) -> bytes:
-    """Pack the coverage of all layers, in their order, into bits."""
+    """Pack the coverage of all layers into bits, layer by layer."""
     flat = [part.reshape(-1) for reached in coverage.values() for part in reached]
     return np.packbits(np.concatenate(flat)).tobytes() if flat else b""
 
 
 def unpack(data: bytes, layers: Sequence[str], sizes: Sequence[int]) -> dict[str, Reached]:
-    """Invert `pack`.
+    """Convert the bits that `pack` made back to coverage.
 
     Args:
         data: the bits.
         layers: names of the layers.
-        sizes: the number of sections, then the number of neurons of each layer.
+        sizes: the number of sections, followed by the number of neurons of each layer.
 
     Raises:
-        ValueError: if the sizes do not match.
+        ValueError: if the sizes do not match the bits.
     """
     sections, *units = map(int, sizes)
     bits = np.unpackbits(np.frombuffer(data, np.uint8)).astype(bool)
     whole = sum(units) * (sections + 3)
     if len(units) != len(layers) or not whole <= len(bits) < whole + 8:
-        raise ValueError(f"expected {whole} bits of {len(layers)} layers, got {len(bits)} of {len(units)}")
+        raise ValueError(f"expected {whole} bits for {len(layers)} layers, got {len(bits)} bits for {len(units)}")
     coverage, start = {}, 0
     for name, count in zip(layers, units, strict=True):
         ends = np.cumsum([count * sections, count, count, count]) + start
@@ -219,7 +232,15 @@ def unpack(data: bytes, layers: Sequence[str], sizes: Sequence[int]) -> dict[str
 
 
 def coverage_of(columns: Mapping[str, np.ndarray], *, clean: bool) -> dict[str, Reached] | None:
-    """Return the coverage by all images of a run, before or after the attack; None if it was not measured."""
+    """Return the coverage by all images of a run.
+
+    Args:
+        columns: columns of the run's record.
+        clean: whether to return the coverage before the attack instead of after it.
+
+    Returns:
+        The coverage of each layer. None if it was not measured.
+    """
     if not set(COVERAGE_BITS) <= set(columns):
         return None
     united: dict[str, Reached] = {}
@@ -234,7 +255,12 @@ def coverage_of(columns: Mapping[str, np.ndarray], *, clean: bool) -> dict[str, 
 
 
 def coverage_values(coverage: Coverage, layer: str = "") -> dict[str, float]:
-    """Compute KMNCov, NBCov, SNACov and TKNCov over all layers, or for one; see `metrics.coverage`."""
+    """Compute KMNCov, NBCov, SNACov and TKNCov, see `metrics.coverage`.
+
+    Args:
+        coverage: coverage of each layer.
+        layer: the layer to which the values refer. "" for all layers together.
+    """
     chosen: list[Any] = [coverage[layer]] if layer else list(coverage.values())
     sections, above, below, active = (
         np.concatenate([each[place].reshape(-1) for each in chosen]) for place in range(4)

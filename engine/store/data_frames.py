@@ -1,4 +1,4 @@
-"""A results folder as pandas tables, with one row for each run and image, and columns that describe the run."""
+"""A results folder as pandas tables. There is a row for each run and image, with columns that describe the run."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,20 +30,22 @@ _ORDER = ["model", "attack", "implementation", "cell"]
 
 
 def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | None = None) -> "pd.DataFrame":
-    """Load the per-image records of all finished runs of a results folder.
+    """Load the results of all finished runs of a results folder, with a row for each run and image.
 
-    Columns that describe the run:
+    These columns describe the run:
 
     - `cell`: key of the run.
-    - `model`: name of the model, with the first digits of its digest if one name has several weights.
-    - `implementation` and `attack`: with the surrogate, if there is one.
+    - `model`: name of the model. If one name has several versions, with the first digits of the digest.
+    - `implementation`, `attack`: names of the implementation and the attack. If there is a surrogate, it is part of the
+      name.
     - `knowledge`, `minimum_norm`, `library`, `norm`, `targeted`, `seed`, `data`, `pixels`, `model_digest`,
       `data_digest`.
-    - `epsilon`: NaN without a radius. For an attack at saturation, the given limit; `radius` is the radius found.
+    - `epsilon`: the radius. NaN without a radius. For an attack at saturation, it is the given limit, and `radius` is
+      the radius that was found.
     - `parameters`: JSON.
     - `version`: version of the library, or of a user's code.
 
-    Then the columns of the records follow: `image`, `index`, `label`, `attacked`, `success`, `violated`, `robust`,
+    The columns of the records follow: `image`, `index`, `label`, `attacked`, `success`, `violated`, `robust`,
     `distance` (inf: not fooled, 0: misclassified when clean), `forwards`, ..., and one for each metric, by symbol.
     `invalid_by_model` and `invalid_by_library` tell whether the model or the library caused an invalid (`violated`)
     result.
@@ -51,15 +53,16 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
     Args:
         folder: a results folder of `davylamp evaluate`.
         heavy: whether to include logits, activation maps and pictures.
-        columns: columns of the records to include besides `index`; None for all.
+        columns: columns of the records to include in addition to `index`. None for all.
 
     Returns:
         The table. `attrs["damaged"]` lists files that were omitted as damaged. `attrs["failed"]` has the failed runs by
-        key with their reason, and `attrs["unknown"]` the runs omitted because this version does not have their attack.
+        key, with the reason. `attrs["unknown"]` has the runs that were omitted because this version of davylamp does
+        not have their attack.
 
     Raises:
         Unavailable: if there is no such folder, or no run in it.
-        StoreMismatch: if it was written in a different format.
+        StoreMismatch: if the folder was written in a different format.
     """
     import pandas as pd
 
@@ -87,7 +90,10 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
 
 
 def load_clean(folder: str | Path, *, heavy: bool = False) -> "pd.DataFrame":
-    """Load the predictions on clean images: `model`, `data`, `image`, `index`, `label`, `predicted`, `CA`, `CC`.
+    """Load the predictions on clean images, with a row for each model and image.
+
+    Columns: `model`, `data`, `image`, `index`, `label`, `predicted`, `CA` (1 if the prediction is correct) and `CC`
+    (the confidence in the label).
 
     Args:
         folder: a results folder.
@@ -102,7 +108,11 @@ def load_clean(folder: str | Path, *, heavy: bool = False) -> "pd.DataFrame":
 
 
 def load_transfer(folder: str | Path) -> "pd.DataFrame":
-    """Load transfer results: `cell`, `made_on`, `tested_on`, `implementation`, `index`, `label`, `adv_predicted`."""
+    """Load transfer results: the prediction of a model for each example that was made on another model.
+
+    Columns: `cell` (key of the run that made the example), `made_on`, `tested_on` (names of models), `implementation`,
+    `index`, `label` and `adv_predicted` (the prediction).
+    """
     return _joined(
         _rows(record, heavy=True).assign(
             cell=cell.key,
@@ -116,21 +126,21 @@ def load_transfer(folder: str | Path) -> "pd.DataFrame":
 
 
 def load_outcomes(source: "str | Path | Results") -> "pd.DataFrame":
-    """Load the columns of `load` that rankings need, in a tenth of the memory.
+    """Load the columns of `load` that rankings need. This takes a tenth of the memory of `load`.
 
     As in tables, each model has a unique name, repeated images count once, and results of code that was edited later
-    are omitted. Texts, and values that are the same on all images of a run, are pandas categories. The images of a run
-    are in the order of its record. Without random models there is no column `draws_fooled`.
+    are omitted. Texts, and values that are the same for all images of a run, are pandas categories. The images of a run
+    have the order of its record. The column `draws_fooled` exists only if there are random models.
 
     Args:
-        source: a results folder of `davylamp evaluate`, or results that were read.
+        source: a results folder of `davylamp evaluate`, or results that were already read.
 
     Returns:
         The table, with the `attrs` of `load`.
 
     Raises:
         Unavailable: if there is no such folder, or no finished run in it.
-        StoreMismatch: if it was written in a different format.
+        StoreMismatch: if the folder was written in a different format.
     """
     outcomes = as_results(source)
     left_out: dict[str, Any] = {"damaged": [*outcomes.damaged]}
@@ -177,13 +187,15 @@ def run_columns(cell: AttackRun) -> dict[str, Any]:
 
 
 def results_on_original(folder: str | Path, results: "pd.DataFrame", originals: Mapping[str, str]) -> "pd.DataFrame":
-    """Return results of undefended models, and of defended models on the same examples.
+    """Return the results of undefended models, and of defended models on the same examples.
 
-    For each example of an undefended model, there is a row for each defended model tested on it. Images that the
-    undefended model misclassifies have no example and are omitted for all models. A defended model is fooled if it
-    classifies the clean image correctly and the example wrongly or with non-finite logits. For a random model,
-    `draws_fooled` is the rate of its samples that are wrong on the example. It is NaN for other models, and for records
-    of earlier versions.
+    The examples are those of the undefended models. Each example has a row for its undefended model, and one for each
+    defended model on which it was tested. Images that the undefended model misclassifies have no example. They are
+    omitted for all models.
+
+    A defended model is fooled if it classifies the clean image correctly, but the example wrongly or with non-finite
+    logits. For a random model, `draws_fooled` is the rate of its samples that are wrong on the example. It is NaN for
+    other models, and for records of earlier versions.
 
     Args:
         folder: a results folder, evaluated with `--examples original` or `both`.
@@ -191,7 +203,8 @@ def results_on_original(folder: str | Path, results: "pd.DataFrame", originals: 
         originals: name of the undefended model, by name of the defended model.
 
     Returns:
-        The rows with the columns of `results`, and `made_on`, which is "original"; empty if no example was tested.
+        The rows, with the columns of `results` and the column `made_on`, which is "original". Empty if no example was
+        tested on a defended model.
     """
     import pandas as pd
 
@@ -220,17 +233,19 @@ def choose_examples(
     original: str | None = None,
     examples: Literal["defended", "original"] | None = None,
 ) -> "tuple[pd.DataFrame, str]":
-    """Return the results of defended models on one kind of examples: made on each model, or on its undefended model.
+    """Return the results of defended models on one kind of examples.
+
+    The examples are made on each defended model itself, or on its undefended model.
 
     Args:
         folder: a results folder.
         results: the table of `load`, or some of its rows.
-        original: the undefended model of all other models; None to derive it from the model names.
+        original: the undefended model of all other models. None to derive it from the model names.
         examples: "defended" for examples made on each defended model, "original" for those made on its undefended
             model. None selects "defended" if defended models were attacked, otherwise "original".
 
     Returns:
-        The rows, and a note if there are also examples of the other kind, otherwise "".
+        The rows. Also a note if there are examples of the other kind, otherwise "".
 
     Raises:
         InvalidInput: if there are no examples of this kind.
@@ -251,12 +266,17 @@ def choose_examples(
     both = not shown.empty and examples is None
     return (
         results,
-        "examples='original' ranks by the examples made on the undefended model" if both else "",
+        "the folder also has examples made on the undefended model; examples='original' ranks by these" if both else "",
     )
 
 
 def check_made_alike(baseline: "pd.DataFrame", new: "pd.DataFrame") -> None:
-    """Raise InvalidInput if one folder has examples made on defended models and the other on undefended ones."""
+    """Check that two folders have the same kind of examples of defended models.
+
+    Raises:
+        InvalidInput: if one folder has examples made on defended models, and the other has examples made on undefended
+            ones.
+    """
     ways = ["original" if "made_on" in each else "defended" for each in (baseline, new)]
     if ways[0] != ways[1]:
         got = f"{ways[0]} in the baseline and {ways[1]} in the new results"
@@ -264,7 +284,7 @@ def check_made_alike(baseline: "pd.DataFrame", new: "pd.DataFrame") -> None:
 
 
 def _none_finished(folder: str | Path, left_out: Mapping[str, Collection[str]]) -> Unavailable:
-    """Build the error for a folder without a finished run. It contains the number of other runs."""
+    """Build the error for a folder without a finished run. The message has the numbers of failed and damaged runs."""
     failed, damaged, unknown = (len(left_out[name]) for name in ("failed", "damaged", "unknown"))
     known = f"{failed} failed, {damaged} damaged, {unknown} of unknown attacks"
     known = known if failed or damaged or unknown else "it is empty"
@@ -305,7 +325,9 @@ def _joined(frames: Iterator["pd.DataFrame"]) -> "pd.DataFrame":
 def _shown_to(folder: str | Path, originals: Mapping[str, str]) -> "pd.DataFrame":
     """Return the predictions of defended models on the examples of undefended models.
 
-    Columns: `cell`, `index`, `model`, `shown`, `share`.
+    Columns: `cell` (key of the run that made the examples), `index`, `model` (the defended model), `shown` (its
+    prediction for the example, NaN for non-finite logits), and `share` (for a random model, the rate of wrong samples;
+    NaN if not stored).
     """
     import pandas as pd
 
@@ -321,7 +343,10 @@ def _shown_to(folder: str | Path, originals: Mapping[str, str]) -> "pd.DataFrame
 
 
 def _right_when_clean(folder: str | Path) -> "pd.DataFrame":
-    """Return whether each model classifies each clean image correctly: `model`, `data`, `image`, `right`."""
+    """Return whether each model classifies each clean image correctly.
+
+    Columns: `model`, `data`, `image`, and `right`, bool.
+    """
     clean: Any = load_clean(folder)
     if clean.empty:
         return clean
@@ -330,11 +355,13 @@ def _right_when_clean(folder: str | Path) -> "pd.DataFrame":
 
 
 def _compact(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]) -> "pd.DataFrame":
-    """Join the rows of several runs. Texts, and values that are constant in a run, become pandas categories.
+    """Join the rows of several runs.
+
+    Texts, and values that are the same for all images of a run, become pandas categories.
 
     Args:
-        parts: for each run its constant columns, and its arrays, (n,) each. All runs have the same names, except
-            `draws_fooled`, which is NaN for a run without it.
+        parts: for each run, the values that are the same for all its images, and its arrays, (n,) each. All runs have
+            the same names, except that `draws_fooled` may be missing. It is then NaN.
     """
     import pandas as pd
 
@@ -357,7 +384,7 @@ def _compact(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]
 
 
 def _texts(columns: Sequence[np.ndarray]) -> Any:
-    """Convert texts of several runs to categories, which is fast because most runs have the same texts."""
+    """Convert texts of several runs to categories. This is fast because most runs have the same texts."""
     import pandas as pd
 
     different = {id(column): column for column in columns}

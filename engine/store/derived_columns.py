@@ -1,4 +1,4 @@
-"""Columns computed when a folder is read: FR@K for any K, confusion at any threshold, NTE@all, OTR, users' metrics."""
+"""Columns that are computed when a folder is read: FR@K for any K, QI_Wup@T, NTE@all, OTR, users' metrics."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -44,7 +44,7 @@ def is_rate(symbol: str) -> bool:
 
 
 def needs_logits(symbol: str) -> bool:
-    """Whether the column for this symbol needs the logits of every run."""
+    """Whether the column of a metric can be computed only from the logits of every run."""
     is_stored = symbol == _RATE + str(STORED_K)  # in all runs except old ones
     derived = base_symbol(symbol) in (*_SEMANTIC, *_OF_LABELS) or (
         base_symbol(symbol) in _OF_ANSWERS and is_parametrised(symbol)
@@ -53,9 +53,9 @@ def needs_logits(symbol: str) -> bool:
 
 
 def lacks_rate(outcome: "RunResult", symbol: str) -> bool:
-    """Whether a symbol is FR@K for a K that is not stored.
+    """Whether a metric is FR@K for a K that the run does not store.
 
-    Values stored by older rules are ignored, because they include images with non-finite logits.
+    Values of FR@K that older versions stored are ignored, because they include images with non-finite logits.
     """
     is_stored = symbol == _RATE + str(STORED_K) and STORED_RATE in outcome.columns and outcome.cell.rules >= RULES
     return is_rate(symbol) and not is_stored
@@ -64,13 +64,16 @@ def lacks_rate(outcome: "RunResult", symbol: str) -> bool:
 def derive_columns(
     outcome: "RunResult", logits: Tensor | None, symbols: Sequence[str], tested: Predictions | None
 ) -> dict[str, np.ndarray]:
-    """Compute a column, (n,), for each symbol that can be computed from a record but is not stored.
+    """Compute the columns of metrics that a record does not store, but that follow from the record.
 
     Args:
-        outcome: the run, with its logits on adversarial images if a symbol needs them.
-        logits: the model's logits on the clean images, (n, K); None if unknown.
-        symbols: symbols of metrics.
-        tested: predictions of other models on the run's examples; None if not requested.
+        outcome: the run, with its logits on adversarial images if a metric needs them.
+        logits: the model's logits on the clean images, (n, K). None if unknown.
+        symbols: symbols of metrics. Those that do not follow from the record are ignored.
+        tested: predictions of other models on the run's examples. None if not requested.
+
+    Returns:
+        Columns by symbol, shape (n,).
     """
     further: dict[str, np.ndarray] = {}
     for name in symbols:
@@ -92,7 +95,7 @@ def derive_columns(
 
 
 def _fooling_rate(outcome: "RunResult", logits: Tensor | None, symbol: str) -> np.ndarray:
-    """Compute FR@K of each image, (n,); NaN for unusable images, or if the clean logits are unknown."""
+    """Compute FR@K of each image, (n,). NaN for unusable images, and if the clean logits are unknown."""
     unknown = needs_confidences(symbol) and not outcome.has_confidences
     if unknown or logits is None or outcome.adv_logits is None:
         return np.full(len(outcome.columns["label"]), np.nan)
@@ -101,7 +104,10 @@ def _fooling_rate(outcome: "RunResult", logits: Tensor | None, symbol: str) -> n
 
 
 def _semantic_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -> np.ndarray | None:
-    """Compute QI_Wup@T or QI_Wup_T@T, (n,), with the run's hierarchy or WordNet; None if neither applies."""
+    """Compute QI_Wup@T or QI_Wup_T@T, (n,), with the hierarchy of the run or with WordNet.
+
+    None if the run has no hierarchy and its classes are not ImageNet's.
+    """
     if outcome.adv_logits is None or logits is None or not is_parametrised(symbol):
         return None
     answers, options = _answers(outcome), metric_parameter(symbol)
@@ -129,7 +135,7 @@ def _semantic_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -
 def _reading_column(outcome: "RunResult", symbol: str) -> np.ndarray:
     """Compute a metric with the parameter in its symbol, such as "AMD@2", from logits on adversarial images, (n,).
 
-    The values are NaN if the model returns no confidences.
+    All values are NaN if the model returns no confidences.
     """
     if outcome.adv_logits is None or not outcome.has_confidences:
         return np.full(len(outcome.columns["label"]), np.nan)
@@ -141,7 +147,7 @@ def _reading_column(outcome: "RunResult", symbol: str) -> np.ndarray:
 def _labels_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -> np.ndarray:
     """Compute a metric of the rank of the class that was predicted on the clean image, (n,).
 
-    A metric that is one number for all images has this value for each image.
+    A metric that is one number for a set of images has this value for each image.
     """
     nothing = np.full(len(outcome.columns["label"]), np.nan)
     base = base_symbol(symbol)
@@ -162,7 +168,7 @@ def _labels_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -> 
 def _users_metric(outcome: "RunResult", logits: Tensor | None, name: str) -> np.ndarray:
     """Compute a user's metric with its current code, (n,).
 
-    The values are NaN if the metric can only be computed during an evaluation and was not.
+    All values are NaN if the metric can be computed only during an evaluation, and the evaluation did not compute it.
     """
     metric, missing = find_metric(name), np.full(len(outcome.columns["label"]), np.nan)
     if not outcome.has_confidences and {"logits", "adv_logits"} & {*metric.needs}:
@@ -173,13 +179,18 @@ def _users_metric(outcome: "RunResult", logits: Tensor | None, name: str) -> np.
 
 
 def _answers(outcome: "RunResult") -> Tensor:
-    """Return the logits on adversarial images, (n, K), with zeros for images with non-finite logits."""
+    """Return the logits on adversarial images, (n, K). Non-finite logits are replaced by zeros."""
     assert outcome.adv_logits is not None
     silent = outcome.non_finite
     return outcome.adv_logits.masked_fill(torch.tensor(silent)[:, None], 0.0) if silent.any() else outcome.adv_logits
 
 
 def _over_usable(outcome: "RunResult", values: np.ndarray) -> np.ndarray:
-    """Set values, (n,), to NaN for images that are unusable or have no predicted class."""
+    """Set the values of some images to NaN: unusable images, and images without a predicted class.
+
+    Args:
+        outcome: the run.
+        values: value of each image, (n,).
+    """
     results = outcome.results
     return results.leave_detected(np.where(results.usable & ~outcome.non_finite, values, np.nan))

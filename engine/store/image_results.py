@@ -1,7 +1,7 @@
 """The result of an attack on each image, determined when a folder is read. All commands and reports use it.
 
-New reasons for invalid results, and new kinds of success, belong in `ImageResults` (for examples on other models also
-in `transfers.Transferred`), not in the code of a command or report.
+New reasons for invalid results, and new kinds of success, belong in `ImageResults`. For examples on other models, they
+also belong in `transfers.Transferred`. They do not belong in the code of a command or report.
 """
 
 from collections.abc import Mapping
@@ -26,16 +26,17 @@ NOT_MISCLASSIFIED: Mapping[str, float] = {  # value of a detected example in mea
 
 @dataclass(frozen=True, eq=False)
 class ImageResults:
-    """Results of an attack on each image: arrays of shape (n,), computed when needed.
+    """Results of an attack on each image: arrays of shape (n,), which are computed when they are needed.
 
-    `fooled` and `robust` are 0 or 1, or for a random model the rate over its samples. An invalid result counts as 0 in
-    both. It counts as 1 in `fooled_at_most` unless the library caused it, and as 1 in `robust_at_most` unless the model
-    caused it.
+    `fooled` and `robust` are 0 or 1. For a random model, they are the rate over its samples. An invalid result counts
+    as 0 in both. It counts as 1 in `fooled_at_most` unless the library caused it. It counts as 1 in `robust_at_most`
+    unless the model caused it.
 
     Args:
-        columns: columns of the run's record: "attacked", "success", "violated", and "violations", "draws_fooled",
-            "detected" and "usable" if it has them. Older records also need the distance in the norm, for `usable`.
-        threat_model: threat model of the run; None if every example lies within the radius.
+        columns: columns of the run's record: "attacked", "success", "violated". If the record has them, also
+            "violations", "draws_fooled", "detected" and "usable". Records without "usable" also need the distance in
+            the norm.
+        threat_model: threat model of the run. None if every example lies within the radius.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -60,27 +61,27 @@ class ImageResults:
 
     @cached_property
     def violated(self) -> np.ndarray:
-        """Whether each attacked image has an invalid reason, bool, even if davylamp 0.1.0 counted it as valid."""
+        """Whether each attacked image has an invalid reason, bool. davylamp 0.1.0 may have counted it as valid."""
         return self.attacked & (self.kinds != "")
 
     @cached_property
     def by_model(self) -> np.ndarray:
-        """Whether each result is invalid through the model, bool; False if no reason is recorded."""
+        """Whether the model caused each invalid result, bool. False if no reason is recorded."""
         return self._invalid_by("model")
 
     @cached_property
     def by_library(self) -> np.ndarray:
-        """Whether each result is invalid through the library, bool; False if no reason is recorded."""
+        """Whether the library caused each invalid result, bool. False if no reason is recorded."""
         return self._invalid_by("library")
 
     @cached_property
     def detected(self) -> np.ndarray:
-        """Whether a detector flags each example as adversarial, bool. Such an example counts as not misclassified."""
+        """Whether a detector reports each example as adversarial, bool. Such an example counts as not misclassified."""
         return np.asarray(self.columns[DETECTED], bool) if self.has_detector else np.zeros(len(self.invalid), bool)
 
     @cached_property
     def usable(self) -> np.ndarray:
-        """Usable images, bool: attacked, valid, and a success or within the radius."""
+        """Whether each image is usable, bool: attacked and valid, and a success or within the radius."""
         if "usable" in self.columns:
             return self.columns["usable"] & ~self.invalid
         if self.threat_model is None:
@@ -90,27 +91,27 @@ class ImageResults:
 
     @cached_property
     def fooled(self) -> np.ndarray:
-        """Rate of the model's predictions that are fooled, in [0, 1]; NaN if the image was not attacked."""
+        """Rate of the model's predictions that the attack fools, in [0, 1]. NaN if the image was not attacked."""
         return np.where(self.attacked, np.where(self.invalid, 0.0, self._share), np.nan)
 
     @cached_property
     def fooled_at_most(self) -> np.ndarray:
-        """Upper bound of `fooled`, in which every undecided image counts as fooled."""
+        """Upper bound of `fooled`. An image with an unknown outcome counts as fooled."""
         return np.where(self.attacked & self.undecided_fooled, 1.0, self.fooled)
 
     @cached_property
     def robust(self) -> np.ndarray:
-        """Rate of the model's predictions that remain correct, in [0, 1]; 0 if the image was not attacked."""
+        """Rate of the model's predictions that stay correct under attack, in [0, 1]. 0 for an image without attack."""
         return np.where(self.attacked & ~self.invalid, 1 - self._share, 0.0)
 
     @cached_property
     def robust_at_most(self) -> np.ndarray:
-        """Upper bound of `robust`, in which every undecided image counts as robust."""
+        """Upper bound of `robust`. An image with an unknown outcome counts as robust."""
         return np.where(self.attacked & self.undecided_robust, 1.0, self.robust)
 
     @property
     def proven(self) -> np.ndarray:
-        """Whether each result is valid, bool; True if the image was not attacked."""
+        """Whether each result is valid, bool. True for images that were not attacked."""
         return ~self.invalid
 
     @property
@@ -124,11 +125,13 @@ class ImageResults:
         return self.invalid & ~self.by_model
 
     def at_most(self, values: np.ndarray, invalid: str) -> np.ndarray:
-        """Return an upper bound of a metric for each image, (n,). Undecided images count as 1, and NaN remains NaN.
+        """Return an upper bound of a metric for each image, (n,).
+
+        An image for which the outcome is unknown counts as 1. NaN remains NaN.
 
         Args:
             values: value of each image, (n,), in which an invalid result counts as 0.
-            invalid: how an invalid result counts, see `Metric.invalid`; "" if it has no value.
+            invalid: how an invalid result counts, see `Metric.invalid`. "" if it has no value.
         """
         undecided = {"not fooled": self.undecided_fooled, "not robust": self.undecided_robust}.get(invalid)
         return values if undecided is None else np.where(undecided & ~np.isnan(values), 1.0, values)
@@ -140,7 +143,7 @@ class ImageResults:
 
     @property
     def by_majority(self) -> str:
-        """Attacks for which MR uses the majority of a random model's samples, not their rate, as a phrase; else ""."""
+        """Attacks for which MR uses the majority of a random model's samples, as a phrase. "" if MR uses their rate."""
         is_targeted = self.threat_model is not None and self.threat_model.targeted
         return "under targeted attacks" if is_targeted and self.is_random else ""
 
@@ -151,21 +154,21 @@ class ImageResults:
 
     @property
     def is_unsteady(self) -> bool:
-        """Whether the model returned different outputs for the same image while examples were judged."""
+        """Whether the model returned different outputs for the same image while its examples were judged."""
         return any("unstable" in text.split() for text in set(self.kinds))
 
     @property
     def faults(self) -> dict[str, np.ndarray]:
-        """Whether the model or the library caused each invalid result, as columns of tables."""
+        """Columns of tables that tell whether the model or the library caused each invalid result."""
         return {"invalid_by_model": self.by_model, "invalid_by_library": self.by_library}
 
     def invalid_reasons(self) -> tuple[tuple[str, ...], ...]:
-        """Return the invalid reasons of each image; empty if the result is valid."""
+        """Return the invalid reasons of each image. An image with a valid result has none."""
         split = {text: tuple(text.split()) for text in set(self.kinds)}
         return tuple(split[text] for text in self.kinds) if any(split) else ((),) * len(self.kinds)
 
     def leave_detected(self, values: np.ndarray) -> np.ndarray:
-        """Return values, (n,), with NaN for detected examples, for metrics of the predicted class."""
+        """Return values of a metric of the predicted class, (n,), with NaN for detected examples."""
         return np.where(self.detected, np.nan, values) if self.has_detector else values
 
     def _invalid_by(self, who: Fault) -> np.ndarray:
@@ -188,7 +191,7 @@ def results_of(columns: Mapping[str, np.ndarray], threat_model: ThreatModel | No
 
 
 def is_left_out(symbol: str) -> bool:
-    """Whether a metric of the predicted class or of confidences is undefined for detected examples."""
+    """Whether a metric omits detected examples. These are metrics of the predicted class and of confidences."""
     return (record_of(symbol) or PLAIN).of_prediction
 
 

@@ -1,7 +1,7 @@
-"""Records with results of other programs and of leaderboards, which davylamp did not judge.
+"""Records with results of other programs and of leaderboards. davylamp did not judge these results.
 
-`Reference` has the results of an attack that a different program ran on the images of the folder. `PublishedRow` has
-the numbers of a model on a leaderboard, measured on the leaderboard's test set.
+A `Reference` has the results of an attack that a different program ran on the images of the folder. A `PublishedRow`
+has the numbers of a model on a leaderboard, measured on the leaderboard's test set.
 """
 
 import math
@@ -27,13 +27,15 @@ class Reference:
     """Results of one attack that a different program ran on a model and its images.
 
     Args:
-        subject: the model and its images, as identified in the folder.
-        columns: shape (n,) each, by name, in the order of the subject's images: `covered` (the program has a result),
-            `attacked` (covered, and correct when clean), `distance` in the norm (0: misclassified when clean, inf: not
-            fooled, NaN: not covered), `crashed` (the attack raised an error, or never queried the model, so the result
-            is unknown), `forwards`, `backwards`, `box_failure` (pixels outside [0, 1]).
-        about: metadata: `source` ("AttackBench"), `attack` ("foolbox:fmn"), `norm`, `file`, total `seconds`,
-            `query_budget`, `model` and `dataset` as the program names them, and `images`, the number in its file.
+        subject: the model and its images in the folder.
+        columns: arrays by name, in the order of the images, shape (n,) each. `covered`: the program has a result.
+            `attacked`: the program has a result, and the clean image is classified correctly. `distance` in the norm: 0
+            if the clean image is misclassified, inf if the attack does not fool the image, NaN if the program has no
+            result. `crashed`: the attack raised an error, or never queried the model, so the result is unknown.
+            `forwards`, `backwards`: numbers of passes. `box_failure`: the example has pixels outside [0, 1].
+        about: metadata. `source` ("AttackBench"), `attack` ("foolbox:fmn"), `norm`, `file`, `seconds` in total,
+            `query_budget`, `model` and `dataset` as the program names them, and `images`, the number in the program's
+            file.
     """
 
     subject: ModelOnData
@@ -52,7 +54,7 @@ class Reference:
 
     @property
     def known(self) -> np.ndarray:
-        """Whether each image has a known distance, or is known as not fooled, (n,) bool."""
+        """Whether the distance of each image is known, or the image is known as not fooled, (n,) bool."""
         return self.columns["covered"] & ~self.columns["crashed"]
 
     @property
@@ -62,13 +64,16 @@ class Reference:
 
     @property
     def passes(self) -> np.ndarray:
-        """Reported forward plus backward passes, (n,); NaN if the image was not attacked or passes were not counted."""
+        """Forward plus backward passes that the program reports, (n,).
+
+        NaN if the image was not attacked, or if the program did not count passes.
+        """
         spent = self.columns["forwards"] + self.columns["backwards"]
         return np.where(self.columns["attacked"] & self.known, spent, np.nan)
 
 
 def references_of(records: Iterable[tuple[str, Record]]) -> tuple[Reference, ...]:
-    """Read records of the kind "references", ordered by model, norm and attack."""
+    """Convert records of the kind "references" to `Reference` objects, ordered by model, norm and attack."""
     references = [
         Reference(
             ModelOnData(**record.meta["subject"]),
@@ -81,9 +86,11 @@ def references_of(records: Iterable[tuple[str, Record]]) -> tuple[Reference, ...
 
 
 def envelopes_of(references: Sequence[Reference]) -> dict[tuple[str, str], np.ndarray]:
-    """Return the smallest distance of each image over all references, by key of the subject and norm.
+    """Return the smallest distance of each image over all references.
 
-    Shape (n,): inf if no reference fooled the image, NaN if no reference has a result.
+    Returns:
+        The distances by key of the subject and norm, shape (n,). inf if no reference fooled the image, NaN if no
+        reference has a result for the image.
     """
     envelopes: dict[tuple[str, str], np.ndarray] = {}
     for each in references:
@@ -94,7 +101,7 @@ def envelopes_of(references: Sequence[Reference]) -> dict[tuple[str, str], np.nd
 
 
 def setting_of_reference(reference: Reference, references: Sequence[Reference]) -> str:
-    """Return a reference's file name if several references have the same title; otherwise ""."""
+    """Return the file name of a reference if several references have the same title. Otherwise return ""."""
     alike = [
         each
         for each in references
@@ -122,7 +129,7 @@ def notes_of(references: Sequence[Reference]) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A model on a leaderboard. davylamp did not judge it and has no results for single images."""
+    """A model on a leaderboard. davylamp did not judge the model, and has no results for single images."""
 
     source: str
     model: str
@@ -149,12 +156,17 @@ class PublishedRow:
 
 
 def write_published(store: ResultsStore, rows: Sequence[PublishedRow], about: dict[str, Any]) -> list[str]:
-    """Store leaderboards in a results folder, one record each, replacing earlier ones. Return the keys.
+    """Store leaderboards in a results folder, with one record for each.
+
+    Earlier records of the same leaderboard are replaced.
 
     Args:
         store: the folder.
         rows: rows of any number of leaderboards.
         about: further metadata for all leaderboards, as JSON types.
+
+    Returns:
+        The keys of the records.
     """
     keys = []
     for board in dict.fromkeys((row.source, row.data, row.norm) for row in rows):
@@ -169,7 +181,11 @@ def write_published(store: ResultsStore, rows: Sequence[PublishedRow], about: di
 
 
 def read_published(store: ResultsStore) -> tuple[list[PublishedRow], list[str]]:
-    """Return the rows of all leaderboards in a folder, most robust first, and a message for each damaged record."""
+    """Read the rows of all leaderboards in a folder.
+
+    Returns:
+        The rows, most robust first, and a message for each damaged record.
+    """
     rows: list[PublishedRow] = []
     damaged: list[str] = []
     for key, record in read_records(store, "published", damaged=damaged):
@@ -183,7 +199,7 @@ def read_published(store: ResultsStore) -> tuple[list[PublishedRow], list[str]]:
 
 
 def published_note(store: ResultsStore) -> list[str]:
-    """Return a note on the published rows of a folder; empty without such rows."""
+    """Return a note on the published rows in a folder. Empty if the folder has none."""
     rows, _ = read_published(store)
     if not rows:
         return []

@@ -68,9 +68,9 @@ def sequence_notes(outcomes: "Results") -> Iterator[Finding]:
     if record is not None and record.population in drawn:
         yield note("sequence", record.sentence)
     sentence = (
-        "the images were drawn in random order from {population}: intervals of rates over all images are intervals "
-        "of the mean over all {population}, and stay valid for any number of images drawn; other intervals, ranks "
-        "and tests assume a fixed number of images"
+        "the images were drawn in random order from {population}. The interval of a rate over all images is that of "
+        "the mean over all {population}, and is valid for any number of drawn images. Other intervals, ranks and tests "
+        "assume a fixed number of images"
     )
     for population in sorted(filter(None, drawn)):
         yield note("drawn-images", sentence, population=population)
@@ -87,7 +87,11 @@ def _about_cells(outcomes: "Results") -> Iterator[Finding]:
         yield _about(cell, "unknown-attack", "omitted: {why}, on {model}", "warn", why=why, model=cell.subject.name)
     foreign = {each.cell.attack for each in outcomes.done if is_foreign(each.cell) and not each.cell.row.is_user_attack}
     for attack in sorted(foreign):
-        yield note("not-in-catalogue", "not in the catalogue, described by its records: {attack}", attack=attack)
+        yield note(
+            "not-in-catalogue",
+            "{attack} is not in the catalogue of this davylamp; the names and settings come from its records",
+            attack=attack,
+        )
     for cell in outcomes.running:
         yield _about(cell, "not-finished", "unfinished, omitted: {subject}", "warn", seed=cell.seed)
     if count := len(outcomes.waiting):
@@ -96,7 +100,7 @@ def _about_cells(outcomes: "Results") -> Iterator[Finding]:
 
 
 def _about_models(outcomes: "Results") -> Iterator[Finding]:
-    """Yield notes on models: missing clean predictions, images selected by name, interpretation of outputs."""
+    """Yield notes on models: missing clean predictions, images selected by name, and how outputs were interpreted."""
     attacked = {each.cell.subject.key for each in outcomes.done}
     for key, subject in outcomes.subjects.items():
         if key not in outcomes.clean and key in attacked:
@@ -120,17 +124,20 @@ def _about(cell: AttackRun, name: str, sentence: str, state: State = "note", **n
 
 
 def repair_hint(line: str) -> str:
-    """Return advice for a file that was omitted; "" if the message already contains it."""
+    """Return advice for a message on an omitted file. "" if the message already contains advice."""
     return "" if line.endswith(WRONG_ONE) or "could not read" in line else "; run `davylamp evaluate` to recompute it"
 
 
 def unmeasured_line(cells: Iterable[AttackRun], folder: str | Path, *, kept: bool) -> str:
-    """Return a sentence on metrics of the usual groups that runs lack, and how to add them; "" if there are none.
+    """Return a sentence on metrics that runs lack, with the command that adds them.
 
     Args:
         cells: runs.
-        folder: their results folder.
-        kept: whether their examples are kept.
+        folder: results folder of the runs.
+        kept: whether the folder has the examples of the runs.
+
+    Returns:
+        The sentence. "" if the runs have all metrics of the usual groups.
     """
     measured = [group_names(cell.measured) for cell in cells]
     lacking = [name for name in ALL_MEASURES if any(name not in each for each in measured)]
@@ -138,16 +145,17 @@ def unmeasured_line(cells: Iterable[AttackRun], folder: str | Path, *, kept: boo
         return ""
     named = f"not measured: {', '.join(lacking)}"
     add = f"`davylamp measure {quote(str(folder))} --metric all`"
-    return f"{named}; {add} adds them" if kept else f"{named}; add --metrics all, or --keep-images for {add} later"
+    later = f"add --metrics all to the evaluation, or add --keep-images and run {add} later"
+    return f"{named}; {add} adds them" if kept else f"{named}; {later}"
 
 
 def unsteady_models(outcomes: "Results") -> list[str]:
-    """Return a message for each model that returns different outputs for one image without being declared random."""
+    """Return a message for each model that is not declared random but returns different outputs for the same image."""
     return _unsteady_lines(subject.model for subject in unsteady_subjects(outcomes).values())
 
 
 def unsteady_subjects(outcomes: "Results") -> dict[str, ModelOnData]:
-    """Return the models that return different outputs for one image without being declared random, by key."""
+    """Return the models that are not declared random but return different outputs for the same image, by key."""
     known = [each.subject for each in outcomes.clean.values() if answers_change(each.meta)]
     known += [each.cell.subject for each in outcomes.done if each.results.is_unsteady]
     return {subject.key: subject for subject in known}
@@ -156,7 +164,7 @@ def unsteady_subjects(outcomes: "Results") -> dict[str, ModelOnData]:
 def list_unsteady(
     store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]], cells: Iterable[AttackRun]
 ) -> list[str]:
-    """Return `unsteady_models` for the models and runs of a plan, reading only the needed parts of files.
+    """Return `unsteady_models` for a plan. Only the needed parts of files are read.
 
     Args:
         store: results.
@@ -209,9 +217,10 @@ def list_changed(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]
 
 
 def describe_saturation(result: Any) -> dict[str, Any]:
-    """Return the metadata of a search for the saturation radius, from which `saturation_line` makes a sentence.
+    """Return the metadata of a search for the saturation radius.
 
-    They are the radius, whether success stopped growing there, the radii that were run, and the fooled rate at each.
+    The metadata are the radius, whether success stopped growing there, the radii that were run, and the rate of fooled
+    images at each. `saturation_line` makes a sentence from the metadata.
 
     Args:
         result: result of `engine.searches.saturation`.
@@ -230,37 +239,42 @@ def describe_saturation(result: Any) -> dict[str, Any]:
 
 
 def list_saturations(store: ResultsStore, cells: Iterable[AttackRun]) -> list[str]:
-    """Return a sentence for each finished run at saturation: its radius, and why this radius was selected."""
+    """Return a sentence for each finished run at saturation, with its radius and the reason for this radius."""
     saturated = [cell for cell in cells if cell.search.kind == "at-saturation"]
     metas = [store.read("cells", cell.key).meta for cell in saturated if store.path("cells", cell.key).is_file()]
     return [line for meta in metas if (line := saturation_line(AttackRun.from_record(meta), meta))]
 
 
 def saturation_line(cell: AttackRun, meta: Mapping[str, Any]) -> str:
-    """Return a sentence on a run at saturation: its radius, the radii tried and the reason; "" for any other run."""
+    """Return a sentence on a run at saturation: its radius, the reason for this radius, and the radii tried.
+
+    "" for any other run.
+    """
     search = meta.get("saturation")
     if not (cell.search.kind == "at-saturation" and isinstance(search, Mapping)):
         return ""
     norm, shares = cell.threat_model.norm, dict(zip(search["radii"], search["shares"], strict=True))
     radius, n = search["radius"], search["attacked"]
-    share = f"fools {_count(shares[radius] * n)} of {n} images"
+    share = f"{_count(shares[radius] * n)} of {n} images fooled"
     most = _count(max(shares.values()) * n)
     if not max(shares.values()):
-        why = "largest radius tried; nothing was fooled at any radius"
+        why = "the largest radius tried; no image was fooled at any radius"
     elif not search["seen"]:
-        why = f"largest radius tried ({share}); success was still rising"
+        why = f"the largest radius tried ({share}); the rate was still rising"
     else:
-        why = f"smallest radius ({share}) within {search['threshold']:.0%} of the highest success ({most})"
+        why = (
+            f"the smallest radius whose rate ({share}) is within {search['threshold']:g} of the highest ({most} of {n})"
+        )
     searched = ", ".join(format_radius(norm, each) for each in shares)
     if nothing := sum(search.get("violations", ())):
         searched += f"; {nothing} results at these radii are invalid and count as not fooled"
     if lost := search.get("failed"):
         searched += f"; it crashed at {', '.join(format_radius(norm, each) for each, _ in lost)}: {lost[0][1]}"
-    return f"{cell.title} on {cell.subject.name}: {norm} {format_radius(norm, radius)}: {why} (run at {searched})"
+    return f"{cell.title} on {cell.subject.name}: {norm} {format_radius(norm, radius)}, {why}; tried: {searched}"
 
 
 def _worst_case_line(cell: AttackRun, columns: Mapping[str, np.ndarray]) -> str:
-    """Return a sentence on how many images each attack of a worst case fooled; "" for any other run."""
+    """Return a sentence on the number of images that each attack of a worst case fooled. "" for any other run."""
     if cell.search.kind != "worst-case" or not {"winner", "tried"} <= columns.keys():
         return ""
     winner, tried, parts = columns["winner"], columns["tried"], []
@@ -272,7 +286,7 @@ def _worst_case_line(cell: AttackRun, columns: Mapping[str, np.ndarray]) -> str:
 
 
 def _detected(outcomes: "Results") -> Iterator[Finding]:
-    """Yield a note for each model with a detector: how many examples it detects, and how they count."""
+    """Yield a note for each model with a detector, on the number of detected examples and how they count."""
     counts: dict[str, np.ndarray] = {}
     for each in outcomes.done:
         if each.results.has_detector:
@@ -288,7 +302,7 @@ def _detected(outcomes: "Results") -> Iterator[Finding]:
 
 
 def least_of_estimates(rows: Sequence[tuple[str, Sequence["RunResult"]]]) -> list[Finding]:
-    """Return a note on models whose worst case takes the lowest of several estimated rates, which is biased low.
+    """Return notes on models whose worst case has a bias, because it takes the lowest of several estimated rates.
 
     Args:
         rows: the name of each model, with the runs in its worst case.
@@ -303,7 +317,7 @@ def least_of_estimates(rows: Sequence[tuple[str, Sequence["RunResult"]]]) -> lis
 
 
 def _silent_transfers(outcomes: "Results") -> Iterator[Finding]:
-    """Yield a note for each model that returns non-finite logits for other models' examples, with their number."""
+    """Yield a note for each model that returns non-finite logits for examples of other models, with their number."""
     counts: dict[str, int] = {}
     for predictions in (outcomes.transfers or {}).values():
         for tested, predicted in predictions.items():
@@ -319,13 +333,17 @@ def _silent_transfers(outcomes: "Results") -> Iterator[Finding]:
 
 
 def _output_lines(metas: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a note for each model whose output was unwrapped or converted from probabilities or labels."""
+    """Return a note for each model whose output was not a plain tensor of logits."""
     notes = {str(meta.get("output_note", "")): str(meta.get("subject", {}).get("model", "")) for meta in metas}
     return [note if model in note else f"{model}: {note}" for note, model in notes.items() if note]
 
 
 def answers_change(meta: Mapping[str, Any]) -> bool:
-    """Whether a model gave different outputs for one image, by its clean record, without being declared random."""
+    """Whether a model returned different outputs for the same image without being declared random.
+
+    Args:
+        meta: metadata of the model's record of clean images.
+    """
     probe = meta.get("probes", {}).get("deterministic", {})
     return bool(probe.get("changed") or probe.get("differs")) and not probe.get("random")
 
@@ -341,12 +359,12 @@ def _what_changed(model: str) -> str:
 
 
 def _count(images: float) -> str:
-    """Format a number of images, which may be fractional for random models."""
+    """Format a number of images. For random models, it may be fractional."""
     return f"{images:.0f}" if abs(images - round(images)) < 1e-6 else f"{images:.1f}"
 
 
 def _read_header(store: ResultsStore, kind: Kind, key: str) -> Record | None:
-    """Return the metadata of a record; None if the record is unusable, which is reported elsewhere."""
+    """Return the metadata of a record. None if the record is unusable, which other code reports."""
     with suppress(DavylampError):
         return usable_record(store, kind, key, headers=True)
     return None

@@ -1,4 +1,4 @@
-"""Records other than attack runs: fits, predictions on corrupted images, and scores of trained detectors."""
+"""Records other than attack runs: fitted attacks, predictions on corrupted images, and scores of detectors."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -26,14 +26,17 @@ _DIGITS = 20  # digits of a detector file's digest in a record's name
 
 
 def fit_table(fitted: Fitted) -> pa.Table:
-    """Convert fitted arrays to a table with a row for each number and its array's name, without shapes."""
+    """Convert fitted arrays to a table. Each number has a row, with the name of its array.
+
+    The shapes are not stored in it.
+    """
     names = np.repeat(np.array([*fitted.arrays], object), [array.size for array in fitted.arrays.values()])
     values = np.concatenate([array.astype(np.float32).ravel() for array in fitted.arrays.values()])
     return pa.table({"array": pa.array(names), "value": pa.array(values)})
 
 
 def describe_fit(fitted: Fitted) -> dict[str, Any]:
-    """Return the metadata of a fit, without its numbers and seconds, as JSON types."""
+    """Return the metadata of a fit as JSON types. The fitted numbers and the seconds are not included."""
     rules = fitted.threat_model
     return {
         "implementation": name_in_record(fitted.implementation),
@@ -51,7 +54,7 @@ def describe_fit(fitted: Fitted) -> dict[str, Any]:
 
 
 def fitted_of(record: Record) -> Fitted:
-    """Convert the record of a fit to the fitted attack.
+    """Convert the record of a fit to a `Fitted` attack.
 
     Raises:
         DamagedRecordError: if the record is not a fit, or its numbers do not match its digest.
@@ -84,7 +87,14 @@ def load_fitted(folder: str | Path) -> dict[str, Fitted]:
 
 
 def fit_costs(meta: Mapping[str, Any]) -> dict[str, float]:
-    """Return the total cost of a fit, by symbol; empty if the run has no separate fit."""
+    """Return the total cost of a fit, by symbol of the metric.
+
+    Args:
+        meta: metadata of a run.
+
+    Returns:
+        The costs. Empty if the attack of the run is not fitted.
+    """
     fit = meta.get("fit")
     if not isinstance(fit, Mapping):
         return {}
@@ -102,13 +112,15 @@ class CorruptionCell:
         model: name of the model.
         model_digest: hash of everything that can change the model's outputs.
         data: name of the clean images, or of the corrupted data set on disk.
-        data_digest: hash of the clean pixels and labels; for a data set on disk, of the names and sizes of its files.
+        data_digest: hash of the clean pixels and labels. For a data set on disk, hash of the names and sizes of its
+            files.
         images: number of images.
-        corruption: name of the corruption; "" for the clean images.
-        severity: 1 to 5; 0 for clean images and sequences.
+        corruption: name of the corruption. "" for the clean images.
+        severity: 1 to 5. 0 for clean images and sequences.
         sequence: whether `corruption` is the name of a perturbation sequence.
         seed: random seed.
-        source: library that corrupted the images, with its version; "" for images that are read or clean.
+        source: library that corrupted the images, with its version. "" for clean images, and for images that are read
+            from disk.
         torch: first two parts of torch's version, "2.5".
         device: type of the device, "cpu" or "cuda".
     """
@@ -128,7 +140,7 @@ class CorruptionCell:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The fields that `key` hashes, as JSON types."""
+        """The fields from which `key` is computed, as JSON types."""
         return asdict(self)
 
     @cached_property
@@ -138,7 +150,7 @@ class CorruptionCell:
 
     @property
     def setting(self) -> tuple[Any, ...]:
-        """Images, seed and device. Only runs for which these are equal are comparable."""
+        """Images, seed and device. Two corruption runs can be compared only if these are equal."""
         read = self.data.partition(":")[0] in ON_DISK  # each corruption has its own files and digest there
         return self.data, "" if read else self.data_digest, self.images, self.seed, self.device
 
@@ -156,9 +168,9 @@ class CorruptionRecord:
     Args:
         cell: the run.
         names: names of the images.
-        labels: ground truth, shape (n,).
-        predicted: predicted classes, shape (n,), or (n, frames) for a sequence; -1 for non-finite logits.
-        picture: the first image as PNG, with its corruption; None if not stored.
+        labels: true classes, shape (n,).
+        predicted: predicted classes, shape (n,), or (n, frames) for a sequence. -1 for non-finite logits.
+        picture: the first corrupted image as PNG. None if it is not stored.
     """
 
     cell: CorruptionCell
@@ -174,7 +186,10 @@ class CorruptionRecord:
 
 
 def corruption_table_of(names: list[str], labels: np.ndarray, predicted: np.ndarray, picture: bytes | None) -> pa.Table:
-    """Build a record's table: `index`, `image`, `label`, `predicted` (or lists of `frames`), `picture`."""
+    """Build the table of a corruption record.
+
+    Columns: `index`, `image`, `label`, `predicted` (for a sequence, `frames` with a list of predictions) and `picture`.
+    """
     columns: dict[str, Any] = {"index": pa.array(range(len(labels))), "image": pa.array(names), "label": labels}
     if predicted.ndim == 2:
         flat = pa.array(predicted.astype(np.int32).reshape(-1))
@@ -186,7 +201,7 @@ def corruption_table_of(names: list[str], labels: np.ndarray, predicted: np.ndar
 
 
 def read_corruption(store: ResultsStore, cell: CorruptionCell) -> CorruptionRecord | None:
-    """Return the record of a corruption run; None if it is missing, damaged or failed."""
+    """Return the record of a corruption run. None if the record is missing or damaged, or if the run failed."""
     record = usable_record(store, "corruptions", cell.key)
     try:
         return None if record is None or record.failed else _open(cell.key, record)
@@ -195,7 +210,11 @@ def read_corruption(store: ResultsStore, cell: CorruptionCell) -> CorruptionReco
 
 
 def read_corruptions(folder: str | Path) -> tuple[list[CorruptionRecord], dict[str, str]]:
-    """Return the usable corruption records of a folder, clean ones first, and by title why others are unusable."""
+    """Read the corruption records of a folder.
+
+    Returns:
+        The usable records, those of clean images first. Also the reason for each unusable record, by its title.
+    """
     records, failed = [], {}
     for key, record in ResultsStore(folder, create=False).read_all("corruptions"):
         if isinstance(record, Record) and record.failed:
@@ -214,7 +233,7 @@ def read_corruptions(folder: str | Path) -> tuple[list[CorruptionRecord], dict[s
 
 
 def _open(key: str, record: Record) -> CorruptionRecord:
-    """Convert a record of predictions on corrupted images.
+    """Convert a record of predictions on corrupted images to a `CorruptionRecord`.
 
     Raises:
         DamagedRecordError: if the record is not of this kind.
@@ -248,7 +267,7 @@ class DetectorScores:
     """Scores of one detector on the n images of a run.
 
     Args:
-        file: path of the detector's file, as given when it was measured.
+        file: path of the detector's file, as given when the scores were computed.
         digest: SHA-256 of that file.
         name: name of the detector.
         calibration: scores of clean images that are used neither for training nor for testing the detector, (m,).
@@ -267,7 +286,7 @@ class DetectorScores:
 
 
 def keep_scores(store: ResultsStore, outcome: "RunResult", scores: DetectorScores) -> None:
-    """Store detector scores. `read_scores` returns them until the run's record changes.
+    """Store the scores of a detector on a run. They are valid until the record of the run changes.
 
     Raises:
         Unavailable: if the disk is full or not writable.
@@ -282,7 +301,10 @@ def keep_scores(store: ResultsStore, outcome: "RunResult", scores: DetectorScore
 
 
 def read_scores(store: ResultsStore, outcome: "RunResult", digest: str) -> DetectorScores | None:
-    """Return the scores of a detector on a run; None if they are missing, damaged, or older than the run's record."""
+    """Return the scores of a detector on a run.
+
+    None if the scores are missing or damaged, or if they are older than the record of the run.
+    """
     record = usable_record(store, "detections", _key(outcome, digest))
     return None if record is None else _scores_of(store, outcome, record)
 

@@ -1,6 +1,6 @@
 """States of a folder's evaluations: their plans, the shards of unfinished runs, and the status of each run.
 
-A plan is a file that lists the runs of an evaluation. It is removed when all runs are finished.
+A plan is a file that lists the runs of an evaluation. It is removed when all its runs are finished.
 """
 
 import json
@@ -24,7 +24,7 @@ _NAMED = 8  # parts named in a message
 
 
 class CellState(NamedTuple):
-    """A run of a folder and its status. If the run has a record, `meta` has versions, times and device."""
+    """A run in a folder and its status. If the run has a record, `meta` has its versions, times and device."""
 
     key: str
     cell: AttackRun
@@ -36,36 +36,36 @@ class CellState(NamedTuple):
     def of(cls, key: str, record: Record) -> "CellState":
         """Return the state of a run that has a record.
 
-        If this version of davylamp does not have the run's attack, the reason says so.
+        If this version of davylamp does not have the attack of the run, the state has this as a reason.
         """
         meta, cell = dict(record.meta), AttackRun.from_record(record.meta)
         return cls(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
 
 
 class FolderStatus(NamedTuple):
-    """Contents of a folder: every run with its state, and a message for every damaged file."""
+    """Contents of a folder: the state of every run, and a message for every damaged file."""
 
     states: list[CellState]
     damaged: list[str]
 
 
 def list_cells(folder: str | Path) -> list[CellState]:
-    """Return every run of a folder with its state: "done", "failed", "running" (locked by a process) or "waiting"."""
+    """Return the state of every run of a folder: "done", "failed", "running" (a process works on it) or "waiting"."""
     return survey_folder(folder, ("parts", "cells"), headers=False).states
 
 
 def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, headers: bool = True) -> FolderStatus:
-    """Return the state of every run, and damaged files. Each file is read once.
+    """Return the state of every run, and a message for every damaged file. Each file is read once.
 
     Args:
         folder: a results folder.
         kinds: kinds of records to read.
         headers: whether to read only the header of each file, a few kilobytes. Altered bytes elsewhere are then not
-            detected until its numbers are read. If False, every byte is checked.
+            detected. If False, every byte is checked.
 
     Raises:
         Unavailable: if there is no such folder.
-        StoreMismatch: if it was written in a different format.
+        StoreMismatch: if the folder was written in a different format.
     """
     store = ResultsStore(folder, create=False)
     running = {name.partition("-")[0] for name in store.claimed()}
@@ -86,7 +86,7 @@ def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, header
 
 
 class PartStatus(NamedTuple):
-    """Status of one part of an evaluation: the numbers of all, of missing and of running shards."""
+    """Status of one part of an evaluation: its number, and the numbers of all, of missing and of running shards."""
 
     number: int
     of: int
@@ -98,12 +98,12 @@ class PartStatus(NamedTuple):
 def write_plan(
     store: ResultsStore, cells: Sequence[AttackRun], parts: Mapping[str, Sequence[int]] | None = None, of: int = 0
 ) -> None:
-    """Store the runs of an evaluation, so that other processes can see its progress.
+    """Store the list of an evaluation's runs, so that other processes can see its progress.
 
     Args:
         store: the folder.
         cells: runs of the whole evaluation.
-        parts: part of each shard of a run, by key of the run, for an evaluation in parts.
+        parts: for an evaluation in parts, the part of each shard of a run, by key of the run.
         of: number of parts.
 
     Raises:
@@ -121,13 +121,13 @@ def write_plan(
 
 
 def remove_plan(store: ResultsStore, cells: Sequence[AttackRun]) -> None:
-    """Remove the plan of an evaluation that has ended, and every other plan whose runs are finished."""
+    """Remove the plan of an evaluation that has ended. Also remove other plans whose runs are all finished."""
     store.remove("plans", _plan_key(cells))
     forget_finished(store)
 
 
 def forget_finished(store: ResultsStore) -> None:
-    """Remove plans whose runs are all finished. If an evaluation has several parts, the last part does this."""
+    """Remove plans whose runs are all finished. For an evaluation in parts, the part that ends last does this."""
     there = set(store.keys("cells"))
     for key, record in read_records(store, "plans"):
         with suppress(KeyError):  # a foreign file
@@ -136,7 +136,13 @@ def forget_finished(store: ResultsStore) -> None:
 
 
 def note_failed(store: ResultsStore, failed: Mapping[str, str], others: Iterable[str]) -> None:
-    """Add models and implementations to the stored failures, and remove `others` from them."""
+    """Update the stored list of models and implementations that could not be used.
+
+    Args:
+        store: the folder.
+        failed: models and implementations to add, each with the reason.
+        others: models and implementations that could be used. They are removed from the list.
+    """
     before, able = find_failed(store), set(others)
     after = {name: reason for name, reason in before.items() if name not in able} | dict(failed)
     if after == before:
@@ -150,7 +156,7 @@ def note_failed(store: ResultsStore, failed: Mapping[str, str], others: Iterable
 
 
 def find_failed(store: ResultsStore) -> dict[str, str]:
-    """Return the models and implementations that failed in an evaluation, each with the reason."""
+    """Return the models and implementations that an evaluation could not use, each with the reason."""
     with suppress(DavylampError, KeyError, TypeError, ValueError):
         record = usable_record(store, "plans", _FAILED)
         return {} if record is None else {str(name): str(why) for name, why in dict(record.meta["failed"]).items()}
@@ -158,7 +164,7 @@ def find_failed(store: ResultsStore) -> dict[str, str]:
 
 
 def find_missing(store: ResultsStore) -> dict[str, AttackRun]:
-    """Return the planned runs without a record, by key, in the order of the plan."""
+    """Return the planned runs that have no record, by key, in the order of the plan."""
     there = set(store.keys("cells"))
     missing: dict[str, AttackRun] = {}
     for _, record in read_records(store, "plans"):
@@ -167,7 +173,7 @@ def find_missing(store: ResultsStore) -> dict[str, AttackRun]:
 
 
 def list_parts(store: ResultsStore) -> list[PartStatus]:
-    """Return the status of every part that has shards in unfinished evaluations, in order."""
+    """Return the status of every part of unfinished evaluations, in order."""
     cells, pieces, running = set(store.keys("cells")), set(store.keys("parts")), store.claimed()
     states: list[PartStatus] = []
     for _, record in read_records(store, "plans"):
@@ -190,7 +196,7 @@ def _shares(record: Record) -> dict[int, list[str]]:
 
 
 def missing_line(states: Sequence[PartStatus]) -> str:
-    """Return a message on parts of an evaluation with missing shards; "" if no shard is missing."""
+    """Return a message on the parts of an evaluation that lack shards. "" if no part lacks shards."""
     lacking = [state for state in states if state.missing]
     if not lacking:
         return ""
@@ -200,7 +206,7 @@ def missing_line(states: Sequence[PartStatus]) -> str:
 
 
 def _read_plan(record: Record) -> Iterator[tuple[str, AttackRun]]:
-    """Yield the runs of a plan by key; no runs if the file is not a plan."""
+    """Yield the runs of a plan by key. If the file is not a plan, nothing is yielded."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         keys, specs = (record.table[name].to_pylist() for name in ("cell", "spec"))
         # davylamp 0.1.0 wrote no `about`
@@ -214,18 +220,18 @@ def _plan_key(cells: Sequence[AttackRun], of: int = 0) -> str:
 
 
 def join_shards(store: ResultsStore, cell: AttackRun, read: ReadPiece) -> bool:
-    """Join the shards of a run if all are finished, and delete them.
+    """Join the shards of a run to a record if all shards are finished. The shards are then deleted.
 
     Args:
         store: the folder.
         cell: the run.
-        read: returns a shard by its key; None if it is missing or unusable.
+        read: function that returns a shard by its key. None if the shard is missing or unusable.
 
     Returns:
-        Whether the run was written.
+        Whether the record was written.
 
     Raises:
-        Unavailable: if the store cannot be written.
+        Unavailable: if the folder cannot be written.
     """
     keys = [f"{cell.key}-{shard}" for shard in range(cell.shards)]
     if not {*keys} <= {*store.keys("parts")}:  # called after every shard, so the earlier ones are not read each time
@@ -240,21 +246,21 @@ def join_shards(store: ResultsStore, cell: AttackRun, read: ReadPiece) -> bool:
 
 
 def remove_pieces(store: ResultsStore, cell: AttackRun) -> None:
-    """Remove the shards of a run."""
+    """Delete the shards of a run."""
     for shard in range(cell.shards):
         store.remove("parts", f"{cell.key}-{shard}")
 
 
 def join_all(store: ResultsStore) -> list[str]:
-    """Join every run whose shards are all present, in a folder into which several folders were merged.
+    """Join the shards of every run whose shards are all present. This is needed after several folders were merged.
 
-    Shards of code that cannot be fully identified are joined only if one evaluation made them all.
+    Shards of code that cannot be identified completely are joined only if the same evaluation made all of them.
 
     Returns:
-        The keys of the runs that were written.
+        The keys of the runs whose records were written.
 
     Raises:
-        Unavailable: if the store cannot be written.
+        Unavailable: if the folder cannot be written.
     """
     pieces = {key: record for key in store.keys("parts") if (record := usable_record(store, "parts", key)) is not None}
     cells = {key.partition("-")[0]: AttackRun.from_record(record.meta) for key, record in pieces.items()}
@@ -267,7 +273,11 @@ def join_all(store: ResultsStore) -> list[str]:
 
 
 def _joined(pieces: list[Record]) -> tuple[pa.Table, Mapping[str, Any]]:
-    """Return the joined table of all shards and its metadata, or a failed record if the shards do not fit together."""
+    """Join the tables of all shards of a run.
+
+    Returns:
+        The table and its metadata. If the shards do not fit together, they are those of a failed run.
+    """
     meta = dict(pieces[0].meta)
     try:
         for name in ("seconds", "attack_seconds"):

@@ -1,4 +1,4 @@
-"""Validates records, their columns and metadata, because a file may come from a different program."""
+"""Validation of records, their columns and metadata. A file may come from a different program."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -72,7 +72,7 @@ def read_records(
         columns: see `ResultsStore.read_all`.
         headers: see `ResultsStore.read_all`.
         keys: see `ResultsStore.read_all`.
-        damaged: list to which a message is appended for each unusable record; None for no messages.
+        damaged: list to which a message is appended for each unusable record. None to skip unusable records silently.
     """
     for key, record in store.read_all(kind, columns, headers=headers, keys=keys):
         if isinstance(record, DamagedRecordError):
@@ -87,11 +87,17 @@ def read_records(
 
 
 def usable_record(store: ResultsStore, kind: Kind, key: str, *, headers: bool = False) -> Record | None:
-    """Return a record by its key; None if it is missing or damaged. For `headers`, see `ResultsStore.read_all`.
+    """Return a record by its key. None if the record is missing or damaged.
+
+    Args:
+        store: the folder.
+        kind: kind of the record.
+        key: key of the record.
+        headers: see `ResultsStore.read_all`.
 
     Raises:
-        StoreMismatch: if it was written in a different format.
-        Unavailable: if it cannot be read.
+        StoreMismatch: if the file was written in a different format.
+        Unavailable: if the file cannot be read.
     """
     try:
         record = store.read(kind, key, headers=headers)
@@ -101,7 +107,7 @@ def usable_record(store: ResultsStore, kind: Kind, key: str, *, headers: bool = 
 
 
 def record_error(kind: Kind, key: str, record: Record) -> str:
-    """Return why a record cannot be used; "" if it can."""
+    """Return the reason why a record cannot be used. "" if it can be used."""
     meta = record.meta
     try:
         cell = AttackRun.from_record(meta) if kind in _OF_CELLS else None
@@ -121,7 +127,7 @@ def record_error(kind: Kind, key: str, record: Record) -> str:
 
 
 def _find_silence(kind: Kind, meta: Mapping[str, Any]) -> str:
-    """Return a message if the metadata lack the evaluation, the program or the detector; "" if they are complete."""
+    """Return a message if the metadata of a record do not name its evaluation, program or detector. "" if they do."""
     made = meta.get("identity", {})
     if not isinstance(made, dict) or not isinstance(made.get("plan", ""), str):
         return "its metadata do not name its evaluation"
@@ -141,7 +147,7 @@ def _has_texts(about: Any, names: Iterable[str]) -> bool:
 
 
 def unknown_attack(cell: AttackRun) -> str:
-    """Return a message if this version of davylamp does not have a run's attack; otherwise ""."""
+    """Return a message if this version of davylamp does not have the attack of a run. "" if it does."""
     try:
         canonical_attack(cell.row)
     except UnknownName as error:
@@ -150,12 +156,15 @@ def unknown_attack(cell: AttackRun) -> str:
 
 
 def edited_since(cells: Iterable[tuple[AttackRun, Mapping[str, Any]]]) -> dict[str, str]:
-    """Return the runs of user attacks whose code was edited after the run, by key, each with a message.
+    """Find runs of user attacks whose code was edited after the run.
 
-    The reference is the code of the attack's latest result. Results within one second count as simultaneous.
+    The current code is that of the attack's latest result. Results within one second count as simultaneous.
 
     Args:
         cells: runs with the `meta` of their records.
+
+    Returns:
+        A message for each such run, by key.
     """
     latest: dict[str, list[tuple[str, str, AttackRun]]] = {}
     for cell, meta in cells:
@@ -175,12 +184,12 @@ def _code_of(cell: AttackRun) -> str:
 
 
 def order_of(cell: AttackRun) -> tuple[str, str, str]:
-    """Return the sort key of a folder's runs: model, attack, key."""
+    """Return the key by which the runs of a folder are sorted: model, attack, key of the run."""
     return cell.subject.model, cell.attack, cell.key
 
 
 def _is_sane(cell: AttackRun) -> bool:
-    """Whether the fields of a run's spec have the expected types."""
+    """Whether the fields in the spec of a run have the expected types."""
     texts = cell.attack, cell.target, cell.version, cell.torch, cell.device, cell.subject.model, cell.subject.data
     texts = (*texts, *(text for each in cell.surrogate for text in (each.model, each.model_digest)))
     if cell.fitted_on is not None:
@@ -200,7 +209,7 @@ def _is_sane(cell: AttackRun) -> bool:
 
 
 def _is_sanely_drawn(subject: ModelOnData) -> bool:
-    """Whether the spec of images in random order has the number of all images and a seed."""
+    """Whether images in random order have the number of all images and a seed in their spec."""
     drawn = subject.drawn
     return not drawn or (
         len(drawn) == 2
@@ -211,16 +220,16 @@ def _is_sanely_drawn(subject: ModelOnData) -> bool:
 
 
 def _names_its_attacks(cell: AttackRun) -> bool:
-    """Whether a worst case has parameters for exactly its attacks."""
+    """Whether the parameters of a worst case belong to exactly its attacks."""
     return sorted(cell.parameters) == sorted(cell.search.members) and all(
         isinstance(each, Mapping) for each in cell.parameters.values()
     )
 
 
 def _find_gap(kind: Kind, shape: TableShape, meta: Mapping[str, Any], images: int) -> str:
-    """Return the defect of a finished record in its columns, types, missing values or number of rows.
+    """Return the reason why the table of a finished record is invalid: its columns, types, missing values or rows.
 
-    "" if it has no defect.
+    "" if the table is valid.
     """
     if not isinstance(meta.get("unmeasured", {}), dict):
         return "its metadata have no valid `unmeasured`"

@@ -35,15 +35,16 @@ _SAME = 1e-4  # relative to the largest logit: rounding differs between batches
 
 
 def has_confidences(meta: Mapping[str, Any]) -> bool:
-    """Whether the logits of a record are the model's outputs, and were not made from labels."""
+    """Whether the logits of a record are outputs of the model. False if they were made from labels."""
     return meta.get("outputs") != "labels"
 
 
 @dataclass(frozen=True, eq=False)
 class CleanResult:
-    """A model's predictions on clean images: columns of shape (n,), logits (n, K), and the record's `meta`.
+    """A model's predictions on clean images.
 
-    `examples` are the first images as pictures, if they were requested.
+    `columns` has arrays of shape (n,) by name. `logits` has the shape (n, K). `meta` is the metadata of the record.
+    `examples` are pictures of the first images, if they were requested.
     """
 
     subject: ModelOnData
@@ -54,18 +55,19 @@ class CleanResult:
 
     @property
     def has_confidences(self) -> bool:
-        """Whether the model returns confidences, not only labels."""
+        """Whether the model returns confidences. False if it returns labels only."""
         return has_confidences(self.meta)
 
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """A finished run: arrays of shape (n,) by column, reasons for unmeasured metrics, and the record's `meta`.
+    """A finished run.
 
-    Only columns common to all runs are in memory; other columns are read from the run's file on access.
+    `columns` has arrays of shape (n,) by name. Only columns that all runs have are in memory. Others are read from the
+    run's file on access. `unmeasured` has the reasons why metrics have no value. `meta` is the metadata of the record.
 
-    `find_silent` returns the images with non-finite logits; it is None if there are none. If requested, `examples` are
-    the first images as pictures and `adv_logits` the logits on all adversarial images, (n, K).
+    `find_silent` returns which images have non-finite logits. It is None if there are none. If requested, `examples`
+    are pictures of the first images, and `adv_logits` are the logits on all adversarial images, (n, K).
     """
 
     cell: AttackRun
@@ -78,21 +80,24 @@ class RunResult:
 
     @property
     def has_confidences(self) -> bool:
-        """Whether the evaluated model returns confidences, not only labels."""
+        """Whether the evaluated model returns confidences. False if it returns labels only."""
         return has_confidences(self.meta)
 
     @cached_property
     def non_finite(self) -> np.ndarray:
-        """Whether each image has non-finite logits, (n,) bool, read from the run's file if necessary.
+        """Whether each image has non-finite logits, (n,) bool. The run's file is read if necessary.
 
         Raises:
-            Unavailable: if the file cannot be read any more, or has changed.
+            Unavailable: if the file can no longer be read, or has changed.
         """
         return np.zeros(len(self.columns["label"]), bool) if self.find_silent is None else self.find_silent()
 
     @property
     def is_minimum(self) -> bool:
-        """Whether the run's distances are the smallest that were found: true for minimum-norm attacks and searches."""
+        """Whether the distances of the run are the smallest that were found.
+
+        True for minimum-norm attacks and searches.
+        """
         return self.cell.search.attack_kind(self.cell.row) == "minimum-norm"
 
     @property
@@ -107,9 +112,10 @@ class RunResult:
 
     @property
     def differs_unchanged(self) -> np.ndarray:
-        """Whether each image was returned unchanged although its prediction differs, (n,) bool.
+        """Whether the attack returned each image unchanged, but the model now predicts a different class, (n,) bool.
 
-        All are False if examples are judged differently from clean images: on 8 bits, or on samples of a random model.
+        All are False if the run rounds examples to 8 bits, or judges them on several samples of a random model. Clean
+        images are then classified in a different way than examples.
         """
         if self.cell.pixels or self.is_random:
             return np.zeros(len(self.columns["label"]), bool)
@@ -129,20 +135,21 @@ class Results:
         store: the folder.
         done: finished runs, ordered by model, attack and key.
         failed: runs without a result, with the reason of each.
-        running: runs with only some shards.
+        running: runs that have only some of their shards.
         clean: clean predictions by key of model and data.
         damaged: a message for each file that was omitted as damaged.
-        transfers: predictions of other models on a run's examples, (n,), NaN for non-finite logits, by key of the run
-            and of the tested model on data; None if they were not read.
-        shown_shares: for random models, the rate of wrong samples on these examples, (n,), if stored, by the same keys.
+        transfers: predictions of other models on a run's examples, (n,), by key of the run and of the tested model on
+            data. NaN for non-finite logits. None if they were not read.
+        shown_shares: for random models, the rate of wrong samples on these examples, (n,), by the same keys. Older
+            records do not have it.
         waiting: planned runs without any result.
-        unknown: finished runs of attacks that this version does not have, or whose code was edited later, each with a
-            message.
-        refused: why a model could not be used on its clean images, by key of model and data.
+        unknown: finished runs that are omitted, each with a message. This version does not have their attack, or its
+            code was edited later.
+        refused: reason why a model could not be used on its clean images, by key of model and data.
         states: state of every run with a record, by key: finished, failed or of an unknown attack.
-        lacking: a message on parts of an evaluation with missing shards.
-        left_out: a message for each image set that is omitted because a larger set of the same model contains it, and
-            for each run that was evaluated again with more metrics.
+        lacking: a message on parts of an evaluation that lack shards.
+        left_out: a message for each image set that is omitted because a larger set of the same model contains it. Also
+            a message for each run that was evaluated again with more metrics.
         references: results of other programs on the same images.
     """
 
@@ -173,12 +180,12 @@ class Results:
 
     @property
     def unsteady(self) -> list[str]:
-        """A message for each model that returns different outputs for one image without being declared random."""
+        """A message for each model that is not declared random but returns different outputs for the same image."""
         return unsteady_models(self)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """All notes, on failed, unfinished and damaged runs, on how searches ended, and others."""
+        """All notes on the folder: on failed, unfinished and damaged runs, on how searches ended, and others."""
         return tuple(find_notes(self))
 
     @property
@@ -187,7 +194,7 @@ class Results:
         return sentences(self.findings)
 
     def of_models(self, names: Collection[str]) -> "Results":
-        """Return the runs of the named models; all if there is no name."""
+        """Return the results of the named models. Without names, all results are returned."""
         if not names:
             return self
         done = tuple(each for each in self.done if each.cell.subject.is_called(names))
@@ -213,7 +220,7 @@ class Results:
         return any(each.results.has_detector for each in self.done if each.cell.subject.key == subject.key)
 
     def is_random(self, subject: ModelOnData) -> bool:
-        """Whether a model is random by its records, which then have rates over samples."""
+        """Whether the records of a model state that it is random. They then have rates over samples."""
         if any(each.is_random for each in self.done if each.cell.subject.key == subject.key):
             return True
         right = self.clean[subject.key].columns["CA"]
@@ -221,12 +228,12 @@ class Results:
 
     @property
     def judged_by_draws(self) -> set[str]:
-        """Names of the random models."""
+        """Names of the random models. Their examples are judged on several samples."""
         return {each.subject.name for each in self.clean.values() if self.is_random(each.subject)}
 
     @property
     def users_symbols(self) -> tuple[str, ...]:
-        """Names of users' metrics in the records."""
+        """Names of users' metrics that the records have."""
         return tuple(dict.fromkeys(name for outcome in self.done for name in outcome.columns if is_file_name(name)))
 
 
@@ -354,7 +361,11 @@ def _keys_about(
 def _read_clean(
     records: Iterable[tuple[str, Record]], repeated: RepeatedArrays, *, examples: bool
 ) -> tuple[dict[str, CleanResult], dict[str, str]]:
-    """Return the clean predictions, and the reasons why models have none, by key of model and data."""
+    """Read the clean predictions.
+
+    Returns:
+        The predictions, and the reasons why models have none, by key of model and data.
+    """
     clean, refused = {}, {}
     for key, record in records:
         if record.failed:
@@ -374,7 +385,7 @@ def _outcome(
     symbols: Sequence[str],
     tested: Predictions | None,
 ) -> RunResult:
-    """Build a finished run, with a column for each symbol that needs the run's logits or other models' predictions."""
+    """Build a `RunResult`, with a column for each metric that needs the run's logits or other models' predictions."""
     costs = {name: np.full(len(record.table), number) for name, number in fit_costs(record.meta).items()}
     unmeasured = dict(record.meta.get("unmeasured", {}))
     if not has_confidences(record.meta):
@@ -390,7 +401,7 @@ def _outcome(
 
 
 def _adv_logits(record: Record) -> Tensor | None:
-    """Return the logits on adversarial images, (n, K), reading them if necessary."""
+    """Return the logits on adversarial images, (n, K). They are read from the file if necessary."""
     if "adv_logits" in record.table.column_names:
         return logits_of(record.table, "adv_logits")
     return None if record.more is None else logits_of(record.more(["adv_logits"]), "adv_logits")
@@ -399,7 +410,7 @@ def _adv_logits(record: Record) -> Tensor | None:
 class _NonFiniteLookup:
     """Finds images with non-finite logits. The logits are read at most once.
 
-    This is a class because a local function cannot be pickled.
+    An object of this class can be pickled, in contrast to a local function.
     """
 
     def __init__(self, record: Record, known: np.ndarray | None):
@@ -413,20 +424,28 @@ class _NonFiniteLookup:
 
 
 def _silent_images(logits: Tensor) -> np.ndarray:
-    """Return whether each image has a non-finite logit, (n,) bool. If the sum of all logits is finite, none has."""
+    """Return whether each image has a non-finite logit, (n,) bool."""
     if logits.sum().isfinite():
         return np.zeros(len(logits), bool)
     return ~logits.isfinite().all(1).numpy()
 
 
 def _with_model_names(outcomes: Results) -> Results:
-    """Give each model a unique name. Models with retrained weights in the same file have the same name otherwise."""
+    """Give each model a unique name.
+
+    Models whose weights were retrained in the same file have the same name otherwise.
+    """
     names = tell_apart(outcomes.subjects.values())
     return with_names(outcomes, names) if names else outcomes
 
 
 def with_names(outcomes: Results, names: Mapping[str, str]) -> Results:
-    """Return the results with these display names of models, by `ModelOnData.key`; other models have their own name."""
+    """Return results in which some models have other display names.
+
+    Args:
+        outcomes: the results.
+        names: display names by `ModelOnData.key`. All other models have their own name.
+    """
     clean = {
         key: replace(each, subject=replace(each.subject, called=names.get(key, "")))
         for key, each in outcomes.clean.items()
@@ -444,7 +463,7 @@ def with_names(outcomes: Results, names: Mapping[str, str]) -> Results:
 
 
 def _what_is_there(outcomes: Results) -> str:
-    """Describe the contents of a folder without a finished run, for an error message."""
+    """Describe a folder that has no finished run, for an error message."""
     counts = {"under way": outcomes.running, "not run yet": outcomes.waiting, "damaged": outcomes.damaged}
     if outcomes.unknown:
         counts["of unknown attacks"] = outcomes.unknown
@@ -454,7 +473,7 @@ def _what_is_there(outcomes: Results) -> str:
 
 
 def check_models(outcomes: Results, models: Sequence[str] | None) -> None:
-    """Raise UnknownName unless all models are in the folder."""
+    """Raise UnknownName unless the folder has all these models."""
     known = {name for subject in outcomes.subjects.values() for name in (subject.model, subject.name)}
     for name in models or ():
         if name not in known:
@@ -462,7 +481,7 @@ def check_models(outcomes: Results, models: Sequence[str] | None) -> None:
 
 
 def distinguishing_settings(cell: AttackRun) -> dict[str, str]:
-    """Return the settings by which two runs of one implementation, threat model, model and seed can differ."""
+    """Return the settings in which runs of the same implementation, threat model, model and seed can differ."""
     settings = dict(cell.parameters)
     settings |= {f"{name} of": list(values) for name, values in cell.grid.items()}
     settings |= {"target": cell.target, "pixels": cell.pixels, "version": cell.version}
@@ -480,20 +499,23 @@ def distinguishing_settings(cell: AttackRun) -> dict[str, str]:
 
 
 def images_text(subject: ModelOnData) -> str:
-    """Describe a model's images: "demo:mnist (20)", with the first names if images were selected by name."""
+    """Describe a model's images: "demo:mnist (20)". If images were selected by name, the first names follow."""
     chosen = f" chosen: {subject.chosen[0]}, ..." if subject.chosen else ""
     chosen += f" of {subject.population} in random order" if subject.drawn else ""
     return f"{subject.data} ({subject.images}{chosen})"
 
 
 def _find_subsets(clean: Mapping[str, CleanResult]) -> dict[str, str]:
-    """Find image sets that are part of a larger set of the same model: key of the larger set, by key of the smaller.
+    """Find image sets that are part of a larger set of the same model.
 
-    Sets are matched by equal pixels, or if the data have the same name, by equal names and labels and equal outputs of
-    the model. Among equal sets, the first by name of data, then by key, is kept.
+    One set is part of another if their pixels are equal. If the data have the same name, equal names, labels and
+    outputs suffice. If two sets are equal, the first by name of data, then by key, counts as the larger one.
 
     Args:
         clean: clean predictions by key of model and data.
+
+    Returns:
+        Key of the larger set, by key of the smaller set.
     """
     families: dict[tuple[str, str], list[str]] = {}
     for key, each in clean.items():
@@ -509,7 +531,15 @@ def _find_subsets(clean: Mapping[str, CleanResult]) -> dict[str, str]:
 
 
 def _is_part(part: CleanResult, whole: CleanResult) -> bool:
-    """Whether one set contains all images of the other: equal pixels, or the same data with unique, matching names."""
+    """Whether one image set contains all images of another.
+
+    This holds for equal pixels. It also holds for data of the same name if the names of the images are unique and
+    match.
+
+    Args:
+        part: predictions on the smaller set.
+        whole: predictions on the larger set.
+    """
     if part.subject.data_digest == whole.subject.data_digest:
         return True
     if part.subject.data != whole.subject.data:
@@ -526,7 +556,7 @@ def _is_part(part: CleanResult, whole: CleanResult) -> bool:
 
 
 def _leave_subsets(outcomes: Results) -> Results:
-    """Remove runs that were repeated on a larger set of images. Add a message for each removed set."""
+    """Remove runs on image sets that are part of a larger set. Add a message for each removed set."""
     larger = _find_subsets(outcomes.clean)
     if not larger:
         return outcomes

@@ -16,12 +16,12 @@ class SequenceRecord:
     """State of an evaluation on images in random order.
 
     Args:
-        until: the question; the evaluation ends when it is decided.
+        until: the question. The evaluation ends when the question is decided.
         population: number of all images.
-        seed: seed of their random order.
-        images: number of images so far, or in the current block.
-        before: number of images before this block; 0 for the first.
-        answers: answers from the images so far; empty before the end of a block.
+        seed: seed of the random order of the images.
+        images: number of images so far, including the current block.
+        before: number of images before the current block. 0 for the first block.
+        answers: answers from the images so far. Empty before the end of the first block.
         is_decided: whether the question is decided.
     """
 
@@ -40,7 +40,7 @@ class SequenceRecord:
 
     @property
     def sentence(self) -> str:
-        """A sentence: the number of images, the answers, and the validity of the intervals."""
+        """Description of the question, the number of images, the answers so far, and the validity of the intervals."""
         answers = f" ({'; '.join(self.answers)})" if self.answers else ""
         state = "decided" if self.is_decided else "not decided"
         return (
@@ -50,7 +50,7 @@ class SequenceRecord:
 
 
 def read_sequence(store: ResultsStore) -> SequenceRecord | None:
-    """Return the record of a folder; None if it has none, or one that cannot be read."""
+    """Return the record of a folder. None if the folder has no record, or if the record cannot be read."""
     try:
         stated = json.loads(read_regular_file(store.folder / FILE, _LARGEST))
         record = SequenceRecord(**{**stated, "answers": tuple(map(str, stated["answers"]))})
@@ -74,4 +74,7 @@ def write_sequence(store: ResultsStore, record: SequenceRecord) -> None:
             path, lambda draft: draft.write_text(json.dumps(asdict(record), indent=1) + "\n", encoding="utf-8")
         )
     except OSError as error:
-        raise Unavailable(f"could not write {path} ({error}); free space and run it again to resume") from error
+        raise Unavailable(
+            f"could not write {path} ({error}); free disk space or change the permissions, and run the command "
+            "again to resume"
+        ) from error

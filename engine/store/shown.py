@@ -1,4 +1,4 @@
-"""Results of examples that were made on one model and tested on a different one, determined when a folder is read."""
+"""Results of examples that were made on one model and tested on another. They are determined when a folder is read."""
 
 import numpy as np
 import torch
@@ -16,18 +16,18 @@ _DETECTOR = "on examples of the undefended model: it has a detector"
 def rate_when_shown(
     outcomes: Results, made: RunResult, tested: CleanResult, shown: Transferred
 ) -> tuple[np.ndarray, str]:
-    """Compute to what extent the examples of a run fool a different model.
+    """Compute to what extent the examples of a run fool another model.
 
     Args:
         outcomes: results of the folder.
         made: the run that made the examples.
         tested: the tested model's clean predictions.
-        shown: the tested model's logits on the examples, all finite.
+        shown: the tested model's predictions and logits on the examples. All logits are finite.
 
     Returns:
-        MR of each image, (n,): 0 or 1, or the rate over samples of a random model; NaN if the image is misclassified
-        when clean. Also a phrase for the condition under which the majority of the samples is used instead of their
-        rate; "" if it is not used.
+        MR of each image, (n,): 0 or 1. For a random model, it is the rate over samples. NaN if the clean image is
+        misclassified. Also a phrase for the case in which the majority of a random model's samples is used instead of
+        their rate. "" in all other cases.
     """
     labels = torch.tensor(tested.columns["label"])
     fooled = METRICS["MR"].function(tested.logits, shown.logits, labels, reduction="none").double().numpy()
@@ -42,9 +42,9 @@ def rate_when_shown(
 
 
 def robust_when_shown(outcomes: Results, made: RunResult, tested: str) -> tuple[np.ndarray, np.ndarray]:
-    """Compute how robust a model is to a different model's examples, (n,): 0 or 1, or the rate over its samples.
+    """Compute to what extent a model is robust to the examples of another model.
 
-    If the attack has no example within the radius, the clean image counts.
+    If the attack has no example within the radius, the clean image counts as its example.
 
     Args:
         outcomes: results of the folder, read with "OTR".
@@ -52,7 +52,8 @@ def robust_when_shown(outcomes: Results, made: RunResult, tested: str) -> tuple[
         tested: key of the tested model and its data.
 
     Returns:
-        The values with invalid results counted as 0, and the values with invalid results counted as 1.
+        The robustness of each image, (n,): 0 or 1, or the rate over samples of a random model. In the first array,
+        invalid results count as 0, in the second as 1.
     """
     clean = outcomes.clean[tested].columns
     predicted = (outcomes.transfers or {})[made.cell.key][tested]
@@ -68,14 +69,15 @@ def robust_when_shown(outcomes: Results, made: RunResult, tested: str) -> tuple[
 
 
 def fooled_when_shown(outcomes: Results, made: RunResult, tested: str) -> np.ndarray | None:
-    """Return whether the tested model misclassifies each valid example of an untargeted run, (n,) bool.
-
-    None if the examples were not tested on the model.
+    """Return whether the tested model misclassifies each valid example of an untargeted run.
 
     Args:
         outcomes: results of the folder, read with "OTR".
         made: the run that made the examples.
         tested: key of the tested model and its data.
+
+    Returns:
+        Whether each example is misclassified, (n,) bool. None if the examples were not tested on the model.
     """
     predicted = (outcomes.transfers or {}).get(made.cell.key, {}).get(tested)
     if predicted is None or made.cell.threat_model.targeted:
@@ -84,12 +86,15 @@ def fooled_when_shown(outcomes: Results, made: RunResult, tested: str) -> np.nda
 
 
 def change_when_shown(made: RunResult, clean: CleanResult, record: Record) -> dict[str, np.ndarray]:
-    """Compute AIAC and ARTC of each example of a run on a different model, (n,); NaN if the example does not count.
+    """Compute AIAC and ARTC of each example of a run on another model.
 
     Args:
         made: the run that made the examples.
         clean: clean predictions of the tested model.
         record: transfer record of the tested model on the examples.
+
+    Returns:
+        The values by symbol, (n,). NaN if the example does not count.
     """
     if "adv_probability" not in record.table.column_names or not clean.has_confidences:
         nothing = np.full(len(clean.columns["label"]), np.nan)  # it returns labels only

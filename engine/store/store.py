@@ -145,7 +145,7 @@ class ResultsStore:
         return sorted({name.partition(".")[0] for name in self._names(kind)})
 
     def write(self, kind: Kind, key: str, table: pa.Table, meta: Mapping[str, Any]) -> None:
-        """Write a record. It replaces earlier files of the key.
+        """Write a record. Earlier files of the key are replaced.
 
         Raises:
             Unavailable: if the disk is full or not writable. No partial file remains.
@@ -164,15 +164,15 @@ class ResultsStore:
         Args:
             kind: kind of the record.
             key: key of the record.
-            columns: names of columns to read, if the file has them; None for all.
+            columns: names of columns to read, if the file has them. None for all.
             headers: see `read_all`.
 
         Raises:
-            DamagedRecordError: if the file is incomplete or altered, has a different key, or is not a regular file;
-                `ConflictingRecordsError` if there are two with different contents.
-            StoreMismatch: if it was written in a different format.
+            DamagedRecordError: if the file is incomplete or altered, has a different key, or is not a regular file.
+            ConflictingRecordsError: if there are two files with different results.
+            StoreMismatch: if the file was written in a different format.
             FileNotFoundError: if there is no such record.
-            Unavailable: if it cannot be read.
+            Unavailable: if the file cannot be read.
         """
         try:
             return _choose(self.files(kind, key), kind, key, columns, headers=headers)
@@ -187,14 +187,15 @@ class ResultsStore:
         headers: bool = False,
         keys: Collection[str] | None = None,
     ) -> Iterator[tuple[str, Record | DamagedRecordError]]:
-        """Yield every key of a kind with its record, or with the error if the record is unusable.
+        """Yield every key of a kind with its record. If the record is unusable, yield the error instead.
 
         Args:
             kind: kind of the records.
-            columns: names of columns to read, if the files have them (`Record.more` reads others); None for all.
-            headers: whether to read only headers, without verifying checksums, so that altered bytes in columns are not
-                detected. Several files of one key are always read whole.
-            keys: keys of the records to read; None for all.
+            columns: names of columns to read, if the files have them. `Record.more` reads other columns later. None for
+                all.
+            headers: whether to read only the headers of files. Checksums are then not verified, so altered bytes in
+                columns are not detected. If a key has several files, they are always read completely.
+            keys: keys of the records to read. None for all.
         """
 
         def read(item: tuple[str, list[Path]]) -> tuple[str, Record | DamagedRecordError] | None:
@@ -217,14 +218,15 @@ class ResultsStore:
             _remove(path)
 
     def write_images(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """Save adversarial images losslessly as `images/NAME.npz`, which `--data npz:FILE` reads."""
+        """Store adversarial images losslessly as `images/NAME.npz`. `--data npz:FILE` can read this file."""
         self._write(self.images_path(name), lambda path: _save_npz(path, arrays))
 
     def read_images(self, name: str) -> np.ndarray:
         """Read the adversarial images of a shard.
 
         Raises:
-            Unavailable: if they cannot be read. A damaged file is removed, so that the next run recomputes it.
+            Unavailable: if the images cannot be read. A damaged file is removed, so that the next evaluation computes
+                it again.
         """
         path = self.images_path(name)
         try:
@@ -239,11 +241,15 @@ class ResultsStore:
             raise Unavailable(f"removed the damaged file {path} ({error}); run the command again") from error
 
     def images_path(self, name: str) -> Path:
-        """Return the path of the images of a shard, `KEY-SHARD`."""
+        """Return the path of the images of a shard. The name of a shard is KEY-NUMBER."""
         return self.folder / "images" / f"{name}.npz"
 
     def claim(self, name: str) -> FileLock | None:
-        """Lock a task for this process; None if a different process has locked it. The lock ends with the process."""
+        """Lock a task for this process. The lock ends with the process.
+
+        Returns:
+            The lock. None if a different process has locked the task.
+        """
         lock = FileLock(self.folder / "locks" / f"{name}.lock", thread_local=False)
         try:
             self.prepare()
@@ -252,7 +258,9 @@ class ResultsStore:
         except Timeout:
             return None
         except OSError as error:
-            raise Unavailable(f"could not write {lock.lock_file} ({error}); free disk space and try again") from error
+            raise Unavailable(
+                f"could not write {lock.lock_file} ({error}); free disk space or change the permissions, and try again"
+            ) from error
 
     def release(self, name: str, lock: FileLock) -> None:
         """Release the lock of a task."""
@@ -261,11 +269,14 @@ class ResultsStore:
         lock.release()
 
     def claimed(self) -> set[str]:
-        """Return the names of tasks that running processes have locked. Locks of processes that died do not count."""
+        """Return the names of the tasks that running processes have locked.
+
+        Locks of processes that died do not count.
+        """
         return {path.stem for path in (self.folder / "locks").glob("*.lock") if _is_held(path)}
 
     def _check_place(self) -> None:
-        """Raise Unavailable unless the folder exists or can be created."""
+        """Raise Unavailable unless the results folder exists or can be created."""
         place = next(path for path in (self.folder, *self.folder.absolute().parents) if path.exists())
         if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
             raise Unavailable(f"cannot create the results folder {self.folder} (see {place})")
@@ -285,7 +296,10 @@ class ResultsStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, save)
         except OSError as error:
-            raise Unavailable(f"could not write {path} ({error}); free space and run it again to resume") from error
+            raise Unavailable(
+                f"could not write {path} ({error}); free disk space or change the permissions, and run the command "
+                "again to resume"
+            ) from error
 
     def _names(self, kind: Kind) -> list[str]:
         try:
@@ -303,25 +317,28 @@ class ResultsStore:
         return files
 
     def files(self, kind: Kind, key: str) -> list[Path]:
-        """Return every file of a key: several if folders were merged by copying."""
+        """Return every file of a key. There are several files if folders were merged by copying."""
         return [self.folder / kind / name for name in self._names(kind) if name.partition(".")[0] == key]
 
 
 def read_files(
     files: Iterable[Path], name: str, columns: Collection[str] | None = None, *, headers: bool = False
 ) -> tuple[dict[Path, Record], dict[Path, DamagedRecordError]]:
-    """Read the files of one key. Return the usable records, and the errors of unusable ones; missing files are skipped.
+    """Read all files of one key. Missing files are skipped.
 
     Args:
-        files: files of one key.
+        files: files of the key.
         name: expected name of the record: "cells/KEY".
-        columns: names of columns to read, if the file has them; None for all. Several files are read whole, because
-            they are compared.
+        columns: names of columns to read, if the file has them. None for all. If there are several files, all columns
+            are read, because the files are compared.
         headers: whether to read only the header of a single file, without verifying its checksum.
 
+    Returns:
+        The usable records, and the errors of unusable files.
+
     Raises:
-        StoreMismatch: if one was written in a different format.
-        Unavailable: if one cannot be read.
+        StoreMismatch: if a file was written in a different format.
+        Unavailable: if a file cannot be read.
     """
     files = [*files]
     if len(files) > 1:
@@ -339,7 +356,16 @@ def read_files(
 
 
 def select_record(records: Mapping[Path, Record]) -> Path:
-    """Select the file of a key that no other file replaces. A result takes precedence over a failure."""
+    """Select the valid file among several files of one key.
+
+    A file that replaced another file takes precedence over it. A result takes precedence over a failed run.
+
+    Args:
+        records: the record of each file.
+
+    Raises:
+        ConflictingRecordsError: if the remaining files have different results.
+    """
     replaced = {each for path, record in records.items() for each in set(record.replaces) - {content_in(path)}}
     left = {path: record for path, record in records.items() if content_in(path) not in replaced} or records
     left = {path: record for path, record in left.items() if not record.failed} or dict([*left.items()][:1])
@@ -353,12 +379,12 @@ def select_record(records: Mapping[Path, Record]) -> Path:
 
 
 def content_in(path: Path) -> str:
-    """Return the content hash in a file's name; "" for names of davylamp 0.1.0."""
+    """Return the content hash in the name of a file. "" for names of davylamp 0.1.0, which have no hash."""
     return path.name.removesuffix(".parquet").partition(".")[2]
 
 
 class _RecordFile(NamedTuple):
-    """A file that can be read again as long as its device, inode, size and time are unchanged."""
+    """A file that can be read again later. Its device, inode, size and time must then be unchanged."""
 
     path: Path
     stamp: tuple[int, ...]
@@ -368,7 +394,7 @@ class _RecordFile(NamedTuple):
         """Open the file for reading.
 
         Raises:
-            Unavailable: if it cannot be read any more, or has changed.
+            Unavailable: if the file can no longer be read, or has changed.
         """
         try:
             with open_regular(self.path) as file:
@@ -381,7 +407,12 @@ class _RecordFile(NamedTuple):
             raise Unavailable(f"could not read {self.path} ({error})") from error
 
     def more(self, names: Collection[str], rows: int | None = None) -> pa.Table:
-        """Read further columns, of all rows or of the first rows only."""
+        """Read further columns of the file.
+
+        Args:
+            names: names of the columns.
+            rows: number of rows to read, from the first row on. None for all rows.
+        """
         with self.open() as file:
             try:
                 parquet = open_parquet(file)
@@ -395,7 +426,7 @@ def _stamp(about: os.stat_result) -> tuple[int, ...]:
 
 
 def _read_file(path: Path, name: str, columns: Collection[str] | None, *, headers: bool) -> Record:
-    """Read the record in a file. Errors contain the name of the file."""
+    """Read the record in a file. The message of an error contains the name of the file."""
     try:
         if columns is None and not headers:
             return unpack_record(read_regular_file(path), name)
@@ -423,8 +454,9 @@ def _choose(
     """Return the record of a key. If the key has several files, `select_record` selects one.
 
     Raises:
-        DamagedRecordError: if all files are damaged; `ConflictingRecordsError` if their contents differ.
-        FileNotFoundError: if there is no such file, or no longer.
+        DamagedRecordError: if all files are damaged.
+        ConflictingRecordsError: if the files have different results.
+        FileNotFoundError: if there is no such file.
     """
     records, damaged = read_files(files, f"{kind}/{key}", columns, headers=headers)
     if not records:

@@ -1,4 +1,4 @@
-"""The columns of a record as arrays. Common columns are in memory; other columns are read on access."""
+"""The columns of a record as arrays. Common columns are in memory. Other columns are read from the file on access."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -15,14 +15,14 @@ _ROOM = 2**27  # bytes of further columns of a folder that stay in memory after 
 
 
 class RepeatedArrays:
-    """Arrays for the columns of many records. Equal columns share one array."""
+    """Arrays for the columns of many records. Columns with equal values share one array in memory."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[tuple[pa.ChunkedArray, np.ndarray]]] = {}
         self._room = _ROOM
 
     def takes(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Reserve memory for further arrays. Return whether there is enough."""
+        """Reserve memory for further arrays. Return whether there is enough memory."""
         needed = sum(array.nbytes for array in arrays.values())
         if needed > self._room:
             return False
@@ -44,10 +44,10 @@ class RepeatedArrays:
 
 
 class StoredColumns(Mapping[str, np.ndarray]):
-    """Arrays of shape (n,) by column name: the record's columns in their order, then added columns.
+    """Arrays of shape (n,) by column name. The columns of the record come first, in their order, then added columns.
 
     Args:
-        record: record with the columns to keep in memory. Pictures, maps and logits are omitted.
+        record: record whose columns are in memory. Pictures, maps and logits are omitted.
         repeated: shares arrays that are equal in other records.
     """
 
@@ -74,14 +74,14 @@ class StoredColumns(Mapping[str, np.ndarray]):
         return len(self._names)
 
     def joined(self, further: Mapping[str, np.ndarray]) -> "StoredColumns":
-        """Return a copy with further columns, which replace columns of the same name."""
+        """Return a copy with further columns. They replace columns of the same name."""
         other = object.__new__(StoredColumns)
         other._more, other._repeated = self._more, self._repeated
         other._held, other._names = {**self._held, **further}, {**self._names, **dict.fromkeys(further)}
         return other
 
     def holding(self, names: Collection[str]) -> "StoredColumns":
-        """Return a copy with these columns in memory, if they exist. The file is read once."""
+        """Return a copy in which the named columns are in memory, if they exist. The file is read once."""
         lacking = [name for name in names if name in self._names and name not in self._held]
         return self.joined(self._read(lacking)) if lacking else self
 
@@ -96,10 +96,15 @@ class StoredColumns(Mapping[str, np.ndarray]):
 
 
 def join_columns(columns: Mapping[str, np.ndarray], further: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """Add columns, which replace columns of the same name. No column is read."""
+    """Add columns to others. An added column replaces a column of the same name. No column is read from a file.
+
+    Args:
+        columns: arrays by name.
+        further: arrays to add, by name.
+    """
     return columns.joined(further) if isinstance(columns, StoredColumns) else {**columns, **further}
 
 
 def hold_columns(columns: Mapping[str, Any], names: Collection[str]) -> Mapping[str, np.ndarray]:
-    """Return the columns, with the named ones read into memory."""
+    """Return columns, of which the named ones are read into memory."""
     return columns.holding(names) if isinstance(columns, StoredColumns) else columns

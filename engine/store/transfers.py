@@ -20,14 +20,14 @@ Transfers = Mapping[str, Predictions]  # by key of the run
 
 
 class Transferred(NamedTuple):
-    """Predictions of a different model on the examples of a run.
+    """Predictions of a model on the examples of a run on another model.
 
     Args:
-        predicted: predicted class, (n,) float; NaN for non-finite logits. If the model detects the example, it is the
-            label, because the example counts as not fooled.
-        share: rate of wrong samples, (n,); None for a deterministic model, or if it was not stored.
-        detected: whether the model's detector flags each example, (n,) bool; None without a detector.
-        logits: shape (n, K), for a random model those of the median sample; empty if not requested.
+        predicted: predicted class, (n,) float. NaN for non-finite logits. If the model's detector reports the example,
+            this is the label, because the example counts as not fooled.
+        share: rate of wrong samples of a random model, (n,). None for a deterministic model, or if it was not stored.
+        detected: whether the model's detector reports each example, (n,) bool. None without a detector.
+        logits: shape (n, K). For a random model, those of the median sample. Empty if not requested.
     """
 
     predicted: np.ndarray
@@ -37,7 +37,12 @@ class Transferred(NamedTuple):
 
 
 def transferred_of(record: Record, *, logits: bool = False) -> Transferred:
-    """Convert a finished transfer record, optionally with its logits."""
+    """Convert a finished transfer record to a `Transferred` result.
+
+    Args:
+        record: the record.
+        logits: whether to include the logits of the record.
+    """
     table, names = record.table, set(record.table.column_names)
     share, detected = (table[name].to_numpy() if name in names else None for name in (SHARES, DETECTED))
     predicted = table["adv_predicted"].to_numpy().astype(float)
@@ -49,26 +54,34 @@ def transferred_of(record: Record, *, logits: bool = False) -> Transferred:
 
 
 def lacks_logits(record: Record) -> bool:
-    """Whether a transfer record has predictions only, and no logits."""
+    """Whether a transfer record has predictions, but no logits."""
     return "adv_logits" not in record.table.column_names
 
 
 def read_shown(store: ResultsStore, cell: str, tested: str) -> Transferred | None:
-    """Read the predictions of a different model on the examples of a run; None if its logits were not stored.
+    """Read the predictions of a model on the examples of a run on another model.
 
     Args:
         store: the folder.
         cell: key of the run that made the examples.
         tested: key of the tested model and its data.
+
+    Returns:
+        The predictions. None if their logits were not stored.
     """
     record = usable_record(store, "transfer", f"{cell}-{tested}")
     return None if record is None or record.failed or lacks_logits(record) else transferred_of(record, logits=True)
 
 
 def read_transfers(records: Iterable[tuple[str, Record]]) -> tuple[Transfers, Transfers]:
-    """Read predictions of other models on the examples of each run, and for random models the rate of wrong samples.
+    """Read the predictions of other models on the examples of each run.
 
-    Failed records are omitted. Records of an earlier version have no rate.
+    Args:
+        records: transfer records with their keys. Failed records are omitted.
+
+    Returns:
+        The predicted classes, and for random models the rate of wrong samples. Both are by key of the run, then by key
+        of the tested model. Records of an earlier version have no rate.
     """
     transfers: dict[str, dict[str, np.ndarray]] = {}
     shares: dict[str, dict[str, np.ndarray]] = {}
@@ -83,7 +96,7 @@ def read_transfers(records: Iterable[tuple[str, Record]]) -> tuple[Transfers, Tr
 def transfer_rates(
     columns: Mapping[str, np.ndarray], usable: np.ndarray, tested: Predictions, over: Over = "fooled"
 ) -> dict[str, np.ndarray]:
-    """Compute `observable_transfer_rate` of each image on each tested model, (n,); NaN for non-finite logits.
+    """Compute `observable_transfer_rate` of each image on each tested model.
 
     Invalid and detected examples count as not fooled.
 
@@ -92,6 +105,9 @@ def transfer_rates(
         usable: whether each image of that run is usable, (n,) bool.
         tested: predictions of other models on the examples.
         over: see `observable_transfer_rate`.
+
+    Returns:
+        The rates by key of the tested model, (n,). NaN for non-finite logits.
     """
     labels = torch.tensor(columns["label"])
     source = torch.tensor(np.where(usable & ~results_of(columns).detected, columns["adv_predicted"], columns["label"]))
@@ -106,7 +122,10 @@ def transfer_rates(
 
 
 def mean_rate(rates: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean rate of each image over the tested models with finite logits, (n,); NaN if there are none."""
+    """Return the mean rate of each image over the tested models, (n,).
+
+    Models with non-finite logits for the image are omitted. NaN if no model remains.
+    """
     stacked = np.stack(rates)
     known = ~np.isnan(stacked)
     return np.where(known.any(0), np.nansum(stacked, 0) / np.maximum(known.sum(0), 1), np.nan)

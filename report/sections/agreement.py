@@ -9,7 +9,7 @@ import numpy as np
 from ...adapters.display_text import format_radius, format_threat_model
 from ...engine.checks.verdicts import SEVERITY, PairComparison, comparisons_of, paired_outcomes
 from ...engine.finding import plain
-from ...engine.statistics.verdict import RULE, Verdict
+from ...engine.statistics.verdict import RULE, RULE_NOTES, Verdict
 from ...engine.store.results import RunResult
 from ...engine.tables.implementation_notes import About
 from ...intervals import proportion_interval
@@ -44,7 +44,7 @@ def write_agreement(
     summary = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
     done = [each.outcome for group in comparisons_of(folder.outcomes) for each in group if each.outcome is not None]
     blocks: list[Any] = [Text(f"{len(pairs)} pairs: {summary}.", "lead"), _matrix(folder, pairs)]
-    blocks.append(Collapsible("How a verdict is reached", (Text(_note(pairs), "note"),)))
+    blocks.append(Collapsible("How a verdict is reached", _rule(pairs)))
     numbers = (_implementations(folder, done, about), _pairs_table(folder, pairs))
     blocks.append(Collapsible("Every implementation and every pair in numbers", numbers))
     return Section("agreement", title, lead, (*blocks, *_defaults(done, about)))
@@ -95,11 +95,18 @@ def _matrix(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTable:
     return make_table("agreement-pairs", "Verdict on each pair", heads, rows)
 
 
+def _rule(pairs: Sequence[PairComparison]) -> tuple[PageTable | Text, ...]:
+    """Return the conditions of the verdicts, and notes on the tests."""
+    columns = (("verdict", lambda item: item[0]), ("condition", lambda item: item[1]))
+    table = list_table("agreement-rule", "The first condition that holds gives the verdict", RULE.items(), columns)
+    return (table, *(Text(note, "note") for note in (*RULE_NOTES, _note(pairs))))
+
+
 def _note(pairs: Sequence[PairComparison]) -> str:
     """Explain how a verdict is reached, and which differences the tests can detect with these numbers of images."""
     power = sorted({pair.judgement.power for pair in pairs}, key=lambda text: (len(text), text))
     more = f"; and {len(power) - _SAID} other numbers of images" if len(power) > _SAID else ""
-    return f"{RULE} Here, p is significant below {_levels(pairs)}; {'; '.join(power[:_SAID])}{more}."
+    return f"Here, p is significant below {_levels(pairs)}; {'; '.join(power[:_SAID])}{more}."
 
 
 def _levels(pairs: Sequence[PairComparison]) -> str:

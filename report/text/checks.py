@@ -9,6 +9,7 @@ from .console import PlainConsole, print_notes, print_table
 
 _COLUMNS = ("state", "indicator", "subject", "images", "detail", "what to do")
 _UNKEPT = ("broken", "weak", "not shown")  # states of a contract check, the worst first
+_WORDS = {"broken": "failed", "kept": "passed", "not shown": "inconclusive", "not promised": "not applicable"}
 
 
 def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], console: PlainConsole) -> None:
@@ -78,10 +79,13 @@ def print_promises(promises: Sequence[Any], attacks: int, console: PlainConsole)
             alike.setdefault((each.implementation, each.promise, each.state, each.detail), []).append(each.norm)
     rows = [(row, ", ".join(norms), promise, state, detail) for (row, promise, state, detail), norms in alike.items()]
     if rows:
-        columns = ("row", "norm", "promise", "state", "detail")
+        rows = [(row, norms, check, _WORDS.get(state, state), detail) for row, norms, check, state, detail in rows]
+        columns = ("implementation", "norm", "check", "state", "detail")
         print_table("", columns, rows, console, keys=3, order=("state", "detail"), rest="blocks")
     counts = Counter(each.state for each in promises)
-    summary = ", ".join(f"{counts[state]} {state}" for state in states if counts[state] or state == "broken")
+    summary = ", ".join(
+        f"{counts[state]} {_WORDS.get(state, state)}" for state in states if counts[state] or state == "broken"
+    )
     console.print(f"{attacks} attack{'' if attacks == 1 else 's'}: {summary}")
 
 
@@ -96,7 +100,7 @@ def print_conformance(findings: Sequence[Any], console: PlainConsole) -> None:
         for each in (findings if console.verbose else wrong)
     ]
     if lines:
-        columns = ("row", "norm", "planted model", "verdict", "outcome")
+        columns = ("implementation", "norm", "misbehaving model", "verdict", "outcome")
         print_table("", columns, lines, console, keys=3, rest="blocks")
     names = len({each.implementation for each in findings})
     counts = ((names, "implementation"), (len(findings), "run"), (len(wrong), "false result"))

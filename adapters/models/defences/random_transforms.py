@@ -16,7 +16,7 @@ from .transforms import ArtTransform, Transform
 class TorchvisionResizePad(Transform):
     """Random shrinking with nearest-neighbour sampling.
 
-    The result is placed at random on black, in the original size.
+    The smaller image is put at a random place on a black image of the original size.
     """
 
     def __init__(self, smallest: float):
@@ -38,7 +38,7 @@ class TorchvisionResizePad(Transform):
 
 
 class TorchvisionCropRescale(Transform):
-    """Random crop, which torchvision's bilinear interpolation enlarges to the size of the image."""
+    """Random crop of the image, enlarged to the original size with torchvision's bilinear interpolation."""
 
     def __init__(self, scale: float):
         super().__init__()
@@ -82,7 +82,7 @@ class ArtNoise(ArtTransform):
 
 
 class ArtTotalVarMin(ArtTransform):
-    """ART's `TotalVarMin`: keeps random pixels, and fills in the others to minimise the total variation."""
+    """ART's `TotalVarMin`. It keeps random pixels, and fills in all others so that the total variation is minimal."""
 
     def __init__(self, kept: float, weight: float, steps: int):
         super().__init__()

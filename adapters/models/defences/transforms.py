@@ -22,7 +22,7 @@ class Transform(nn.Module):
 
 
 class ArtTransform(Transform):
-    """A preprocessor of ART, which is called with float32 arrays in channels-first order."""
+    """A preprocessor of ART. It is called with float32 arrays of shape (N, H, W, C)."""
 
     preprocessor: Any
 
@@ -126,7 +126,7 @@ class TorchvisionRescale(Transform):
 
 
 class _OfPillow(Transform):
-    """Lossy compression of images by Pillow, after rounding them to 8 bits."""
+    """Lossy compression by Pillow. The images are first rounded to 8 bits."""
 
     kind: str
 

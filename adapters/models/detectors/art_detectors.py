@@ -20,7 +20,7 @@ class _BinaryNetwork(Scorer):
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
         del labels
         if pairs is None:
-            raise ValueError("expected adversarial images, got none")
+            raise ValueError("this detector is fitted on adversarial images, but none were given")
         given = self._look_at(torch.cat([clean, pairs.adversarial]))
         truth = np.repeat([0, 1], [len(clean), len(pairs.adversarial)])
         self.network = self._make(given.shape[1]).to(self.classifier.device)
@@ -71,7 +71,7 @@ class BinaryInput(_BinaryNetwork):
     """ART's `BinaryInputDetector`, a small convolutional network on the image."""
 
     def detector(self) -> Any:
-        """Return ART's detector for the network."""
+        """Build ART's detector around the network."""
         from art.defences.detector.evasion import BinaryInputDetector
 
         return BinaryInputDetector(self._as_art(self.network, (self.network[0].in_channels, 1, 1)))  # type: ignore[index]
@@ -99,12 +99,12 @@ class BinaryInput(_BinaryNetwork):
 class BinaryActivation(_BinaryNetwork):
     """ART's `BinaryActivationDetector`, a network with one hidden layer on the activations of a layer.
 
-    davylamp reads the activations itself, because ART can only name the layers of an `nn.Sequential`. ART's detector
-    gets them as the outputs of the first layer of a substitute model.
+    ART can select layers only in an `nn.Sequential`. Therefore davylamp reads the activations, and passes them to ART's
+    detector through a substitute model.
     """
 
     def detector(self) -> Any:
-        """Return ART's detector for the network and the activations."""
+        """Build ART's detector around the network on activations."""
         from art.defences.detector.evasion import BinaryActivationDetector
 
         features = self.network[0].in_features  # type: ignore[index]
@@ -132,7 +132,7 @@ class SubsetScanning(Scorer):
         self._restart(collect_activations(self.classifier, clean, self.parameters["layer"]))
 
     def score(self, images: Tensor) -> Tensor:
-        """Compute the best subset's score with ART's `detect`."""
+        """Compute the score of the most unusual subset of activations with ART's `detect`, shape (N,)."""
         seen = collect_activations(self.classifier, images, self.parameters["layer"])
         report, _ = self._detector.detect(seen.numpy(), batch_size=PASS_SIZE)
         return torch.from_numpy(np.asarray(report["scores"], dtype=np.float64))

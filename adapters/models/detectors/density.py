@@ -1,4 +1,4 @@
-"""Kernel density detector: the density of the predicted class's clean images in the last hidden layer."""
+"""Kernel density detector: compares an image with clean images of the predicted class, in the last hidden layer."""
 
 import math
 from collections.abc import Mapping
@@ -39,9 +39,9 @@ class KernelDensity(Scorer):
         return torch.cat([self.score_with_gradients(part).cpu() for part in images.split(64)])
 
     def score_with_gradients(self, images: Tensor) -> Tensor:
-        """Compute scores with gradients, except through the choice of the predicted class.
+        """Compute scores with gradients, shape (N,). The choice of the predicted class has no gradient.
 
-        NaN if a logit is not finite.
+        A score is NaN if a logit of its image is not finite.
         """
         seen = activations_of(self.classifier, images, self.parameters["layer"]).double()
         logits = self.classifier(images).detach()
@@ -79,6 +79,14 @@ def _squares(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _log_density(squares: Tensor, bandwidth: Tensor, counts: Tensor, features: int) -> Tensor:
-    """Compute the log mean of normal densities from squared distances (N, M), which are inf for points to ignore."""
+    """Compute the logarithm of a kernel density: the mean of normal densities around the reference points.
+
+    Args:
+        squares: squared distances from N points to M reference points, shape (N, M). inf for reference points to
+            ignore.
+        bandwidth: standard deviation of the kernel.
+        counts: number of reference points of each point, shape (N,).
+        features: dimension of the points.
+    """
     scale = features * (bandwidth.log() + 0.5 * math.log(2 * math.pi))
     return (-squares / (2 * bandwidth.square())).logsumexp(1) - counts.log() - scale

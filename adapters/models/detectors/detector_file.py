@@ -1,4 +1,4 @@
-"""Files of trained detectors, with the fitted state, the model's digest, and the scores of clean images."""
+"""Files of trained detectors: the fitted state, the digest of the model, and the scores of clean images."""
 
 import json
 import math
@@ -44,7 +44,11 @@ class TrainedDetector:
     card: Mapping[str, Any]
 
     def bind(self, classifier: Classifier, model_digest: str) -> Scorer:
-        """Build the scorer of this detector for its model.
+        """Build the scorer of this detector for a classifier.
+
+        Args:
+            classifier: the model for which the detector was trained.
+            model_digest: digest of this model.
 
         Raises:
             InvalidInput: if the detector was trained for a different model.
@@ -61,10 +65,10 @@ class TrainedDetector:
 
 
 def threshold_at(calibration: Tensor, rate: float) -> float:
-    """Return the score above which an image is flagged, for a false-positive rate of at most `rate`.
+    """Return the threshold for a false-positive rate. Images with a higher score are reported as adversarial.
 
-    The threshold is the score of a calibration image. At most a proportion `rate` of the calibration scores is higher.
-    The true false-positive rate may differ.
+    The threshold is the score of one of the calibration images. At most a proportion `rate` of the calibration images
+    has a higher score. On other images, the false-positive rate may differ.
 
     Args:
         calibration: scores of clean images, shape (n,).
@@ -80,7 +84,7 @@ def threshold_at(calibration: Tensor, rate: float) -> float:
 
 
 def pack_detector(trained: TrainedDetector) -> dict[str, Any]:
-    """Return the data that `torch.save` writes."""
+    """Convert a trained detector to the data that `torch.save` writes into its file."""
     state = {name: tensor.detach().cpu() for name, tensor in trained.state.items()}
     parts = {"detector": trained.row.full_name, "parameters": dict(trained.parameters), "state": state}
     parts |= {"calibration": trained.calibration, "seen": sorted(trained.seen), "card": json.dumps(dict(trained.card))}

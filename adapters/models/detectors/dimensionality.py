@@ -1,4 +1,7 @@
-"""Local intrinsic dimensionality detector, which estimates a dimension per layer from an image's nearest neighbours."""
+"""Local intrinsic dimensionality detector.
+
+It estimates a dimension in each layer from the nearest neighbours of an image.
+"""
 
 from collections.abc import Mapping
 
@@ -14,22 +17,24 @@ _CHUNK = 64  # images per forward pass, in addition to the reference images
 
 
 class LocalDimensionality(Scorer):
-    """Detector whose score is the log-odds of a logistic regression on local dimensions (Ma et al. 2018).
+    """Detector that scores an image by the local intrinsic dimensionality in each layer (Ma et al. 2018).
 
-    The regression uses one dimension per layer with weights. The dimension is estimated from the distances to the
-    nearest images of a fixed set of clean images, whereas the paper uses the images of the same batch. The negative
-    class consists of clean images, and of these images with noise of the same mean l2 norm as the attack's
-    perturbations. The positive class consists of adversarial images.
+    The dimension in a layer is estimated from the distances to the nearest images of a fixed set of clean images. (The
+    paper uses the images of the same batch.) The score is the log-odds of a logistic regression on the dimensions of
+    all layers with weights.
+
+    The regression separates two classes. The positive class has the adversarial images. The negative class has the
+    clean images, each without and with noise. The noise has the same mean l2 norm as the attack's perturbations.
     """
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
-        """Store reference images, and fit the regression on the remaining clean images and the adversarial ones."""
+        """Store some clean images as reference. Fit the regression on the other clean and the adversarial images."""
         from sklearn.linear_model import LogisticRegression
         from sklearn.preprocessing import StandardScaler
 
         del labels
         if pairs is None:
-            raise ValueError("expected adversarial images, got none")
+            raise ValueError("this detector is fitted on adversarial images, but none were given")
         count = min(self.parameters["reference"], len(clean) // 2)
         if count <= self.parameters["neighbours"]:
             wanted = f"more than {2 * self.parameters['neighbours']} clean images for {self.parameters['neighbours']}"

@@ -53,11 +53,11 @@ def add_detector(classifier: Classifier, text: str, source: str, name: str) -> C
 
 
 class _Joint(nn.Module):
-    """The model's logits with an additional one for "detected".
+    """A classifier with one additional class, "detected".
 
-    The additional logit is the largest logit plus the amount by which the detector's score exceeds the threshold. It is
-    thus the largest exactly if the detector flags the image. Carlini and Wagner (2017, Adversarial Examples Are Not
-    Easily Detected) multiply instead of adding, which requires that the largest logit is positive.
+    The logit of this class is the largest logit of the model, plus the detector's score, minus the threshold. It is the
+    largest logit exactly if the detector reports the image as adversarial. Carlini and Wagner (2017, Adversarial
+    Examples Are Not Easily Detected) multiply instead of adding, which works only if the largest logit is positive.
     """
 
     def __init__(self, classifier: Classifier, scorer: Scorer, line: float):

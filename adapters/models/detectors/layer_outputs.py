@@ -53,9 +53,14 @@ def collect_activations(classifier: Classifier, images: Tensor, layer: str = "")
 
 
 def find_layer(model: nn.Module, layer: str) -> tuple[nn.Module, bool]:
-    """Find a module by name. Returns the module, and whether its input is used instead of its output.
+    """Find a layer by its name in the model.
 
-    An empty name stands for the input of the last linear layer or, in a model without one, for the output of the model.
+    Args:
+        model: the model.
+        layer: name of the layer. "" for the input of the last linear layer, or for the output of a model without one.
+
+    Returns:
+        The module, and whether its input is used instead of its output.
     """
     if layer:
         modules = dict(model.named_modules())
@@ -85,7 +90,9 @@ def layers_of(classifier: Classifier) -> list[nn.Module]:
 def check_layers_here(classifier: Classifier, reader: str) -> None:
     """Raise Unsupported if a model's layers are in a different process.
 
-    `reader` is what needs them, for the message.
+    Args:
+        classifier: the model.
+        reader: name of the attack, metric or detector that needs the layers, for the message.
     """
     if runs_in_process(classifier):
         raise Unsupported(
@@ -95,7 +102,11 @@ def check_layers_here(classifier: Classifier, reader: str) -> None:
 
 @contextmanager
 def watching_layers(classifier: Classifier, note: Callable[[Tensor], object]) -> Iterator[None]:
-    """Call `note` with the flattened output of every layer with weights, in the order in which the layers run.
+    """Observe the outputs of all layers with weights inside the block.
+
+    Args:
+        classifier: the model.
+        note: called with the flattened output of each layer, in the order in which the layers run.
 
     Raises:
         Unsupported: if the layers are not in this process.

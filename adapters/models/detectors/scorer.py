@@ -1,4 +1,4 @@
-"""Definition of a detector, and the interface that scores images."""
+"""Definition of a detector in the catalogue, and the interface of detectors that score images."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,12 +13,15 @@ from ..component import Component
 
 @dataclass(frozen=True)
 class DetectorSpec(Component):
-    """A detector of adversarial images. It is built from the classifier and the parameters, as a `Scorer`.
+    """A detector of adversarial images in the catalogue.
+
+    Its `build` makes a `Scorer` from the classifier and the parameters.
 
     Args:
         learns_examples: whether the detector is fitted on adversarial images as well as clean ones.
-        differentiable: whether the score has gradients with respect to the image, so that an attack can evade it.
-        reads_layers: whether the detector reads the model's layers, which is impossible for an isolated model.
+        differentiable: whether the score has gradients with respect to the image. An attack can then evade the
+            detector.
+        reads_layers: whether the detector reads the model's layers. This is impossible for an isolated model.
     """
 
     learns_examples: bool = False
@@ -34,7 +37,9 @@ class ExamplePairs(NamedTuple):
 
 
 class Scorer(ABC):
-    """A detector bound to a model. It is fitted once and then scores images. A higher score means more adversarial.
+    """A detector bound to a model. It is fitted once and then scores images.
+
+    A higher score means that an image is more likely adversarial.
 
     Args:
         classifier: the model, frozen.

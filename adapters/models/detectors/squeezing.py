@@ -1,4 +1,4 @@
-"""Feature squeezing detector: how much the outputs change when the image is smoothed or gets fewer bits."""
+"""Feature squeezing detector: compares the outputs for an image with the outputs for a simplified version."""
 
 from collections.abc import Mapping
 
@@ -10,15 +10,15 @@ from .scorer import ExamplePairs, Scorer
 
 
 class Squeezing(Scorer):
-    """Detector that compares the probabilities for an image with those for squeezed versions (Xu et al. 2018, eq. 5).
+    """Detector that compares the probabilities for an image with those for simplified versions (Xu et al. 2018, eq. 5).
 
-    The score is the largest l1 distance, in [0, 2]. The squeezers are ART's bit depth reduction and median filter, as
-    in the defences with these names. The paper's third squeezer, non-local means, is not included. There is nothing to
-    fit except the threshold.
+    The score is the largest l1 distance between the probabilities, in [0, 2]. There are two simplified versions, made
+    by ART's bit depth reduction and by ART's median filter. The paper's third method, non-local means, is not included.
+    Only the threshold is fitted.
     """
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
-        """Do nothing, because the detector has no parameters to fit."""
+        """Fit nothing. The detector has no parameters that depend on images."""
 
     @torch.no_grad()
     def score(self, images: Tensor) -> Tensor:
@@ -36,4 +36,4 @@ class Squeezing(Scorer):
         return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Do nothing."""
+        """Restore nothing. The detector has no state."""

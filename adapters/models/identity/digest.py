@@ -69,7 +69,13 @@ def _read_identity(classifier: Classifier, source: str) -> ModelIdentity:
 
 
 def _with(digest: str, word: str, said: str) -> str:
-    """Add a declared property to a digest. If nothing was declared, the digest stays the same."""
+    """Add a declared property, such as the output format, to a digest.
+
+    Args:
+        digest: digest of the model without the property.
+        word: name of the property.
+        said: its declared value. "" leaves the digest unchanged.
+    """
     return hashlib.sha256(f"{digest} {word} {said}".encode()).hexdigest()[:20] if said else digest
 
 
@@ -79,11 +85,13 @@ def digest_model(classifier: Classifier, source: str = "") -> str:
 
 
 def identify_code(thing: Any, file: Path | None = None) -> ModelIdentity:
-    """Compute the identity of a function, class or object from its code, the code that it uses, and its state.
+    """Compute the identity of a function, class or object.
+
+    The identity covers its code, the code that it uses, and its attributes.
 
     Args:
-        thing: a user's attack or metric. A model or estimator that it refers to is not covered.
-        file: the file of `thing`. The whole file is covered, with the local files that it imports.
+        thing: a user's attack or metric. Models and estimators in its attributes are not covered.
+        file: file that defines `thing`. The whole file is covered, with the local files that it imports.
     """
     encoder = Encoder([] if file is None else [file])
     encoder.names_readers = True
@@ -97,7 +105,7 @@ def identify_code(thing: Any, file: Path | None = None) -> ModelIdentity:
 
 
 def digest_data(inputs: Tensor, labels: Tensor) -> str:
-    """Return a hash of pixels and labels."""
+    """Return a hash of a data set, from the pixels and labels of its images."""
     digest = hashlib.sha256(str(tuple(inputs.shape)).encode())
     for tensor in (inputs, labels):
         feed(digest, tensor)
@@ -105,7 +113,7 @@ def digest_data(inputs: Tensor, labels: Tensor) -> str:
 
 
 def _add_changes(encoder: Encoder, classifier: Classifier) -> None:
-    """Add the code of a user's subclass of `Classifier`, and of replaced methods."""
+    """Add the code of a user's subclass of `Classifier` and of replaced methods to the hash."""
     attributes = vars(classifier)
     if type(classifier) is not Classifier:
         encoder.put("classifier")

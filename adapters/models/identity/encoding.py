@@ -1,8 +1,8 @@
 """Adds any value in a model to a hash, so that equal values have the same hash on every machine.
 
-The visible attributes of some objects do not determine their content: those that pickle cannot store either, such as
-an open file or socket, a connection to a server, or state in a C library. They are recorded as reasons why the
-identity is unknown.
+Some objects cannot be identified by their attributes, such as an open file or socket, a connection to a server, or
+state in a C library. pickle cannot store these objects either. They are recorded as reasons why the identity is
+unknown.
 """
 
 import enum
@@ -105,11 +105,11 @@ _SKIPPED = ("_abc_impl",)  # cache of an abstract class
 
 
 class Encoder:
-    """Adds values to a hash, and records which could not be identified.
+    """Adds values to a hash, and records the values that could not be identified.
 
     Args:
-        files: local files that are covered as a whole. The location of the first one's folder is irrelevant, so paths
-            inside it are hashed relative to it.
+        files: local files that are covered as a whole. Paths in the folder of the first file are hashed relative to
+            this folder, so moving the folder does not change the hash.
     """
 
     def __init__(self, files: Sequence[Path] = ()):
@@ -126,7 +126,10 @@ class Encoder:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Record as a reason that values in the block are nested too deeply, and add the code at its end."""
+        """Handle values in the block that are nested too deeply, which are recorded as a reason.
+
+        At the end of the block, the code that was found is added to the hash.
+        """
         try:
             yield
         except RecursionError:
@@ -146,7 +149,7 @@ class Encoder:
         self._add_structure(value, where)
 
     def _add_plain(self, value: Any) -> bool:
-        """Add a value to the hash if it contains no other values, and return whether this was the case."""
+        """Add a value to the hash if it contains no other values. Return whether the value was added."""
         kind = type(value)
         if value is None or kind in (bool, int, bytes, complex, range, types.EllipsisType):
             self.put(kind.__name__, value)
@@ -266,7 +269,7 @@ class Encoder:
                 self.add(hook, f"a hook of {where}")
 
     def _add_script(self, value: Any, where: str) -> None:
-        """Add compiled TorchScript to the hash, as its graph, which does not include large constants."""
+        """Add compiled TorchScript to the hash, as the text of its graph. Large constants are not part of this text."""
         try:
             graph = _GRAPH_NOISE.sub("", str(value.inlined_graph))
         except (RuntimeError, AttributeError):
@@ -276,7 +279,7 @@ class Encoder:
             self.unknown(where, "is TorchScript with constants that cannot be read")
 
     def _add_object(self, value: Any, where: str) -> None:
-        """Add any other object to the hash: its class and its attributes, or the data that pickle would store."""
+        """Add any other object to the hash: its class, and its attributes or the data that pickle would store."""
         kind = type(value)
         self.put("object", qualified_name(kind))
         self.add_class(kind)
@@ -308,19 +311,32 @@ class Encoder:
             self.hash.update(np.ascontiguousarray(value).tobytes())
 
     def put(self, tag: str, value: object = "") -> None:
-        """Add a text to the hash, with its kind and its length."""
+        """Add a value to the hash as text.
+
+        Args:
+            tag: kind of the value. It is part of the hash, so values of different kinds differ.
+            value: the value, which is converted to text.
+        """
         data = value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
         self.hash.update(f"{tag}:{len(data)}:".encode())
         self.hash.update(data)
 
     def unknown(self, where: str, why: str) -> None:
-        """Record a reason why the identity is unknown. "" for no reason."""
+        """Record a reason why the identity is incomplete.
+
+        Args:
+            where: name of the value, such as "model.session".
+            why: the reason. "" records nothing.
+        """
         line = f"{where} {why}"
         if why and line not in self.reasons:
             self.reasons.append(line)
 
     def add_class(self, kind: type) -> None:
-        """Add the code of a class and of its bases to the hash, and the attributes of classes in local files."""
+        """Add the code of a class and of its base classes to the hash.
+
+        For classes in local files, add their attributes, too.
+        """
         for each in kind.__mro__:
             if each in self._classes or each.__module__ == "builtins":
                 continue
@@ -354,9 +370,9 @@ class Encoder:
             self._add_globals(value)
 
     def add_module(self, value: types.ModuleType) -> None:
-        """Add a module to the hash that local code uses.
+        """Add a module that local code uses to the hash.
 
-        Of a local module, add all functions, classes and plain values.
+        For a local module, all functions, classes and plain values of the module are added.
         """
         name = value.__name__
         if name.partition(".")[0] in REMOTE:
@@ -398,7 +414,10 @@ def feed(digest: Any, tensor: Tensor) -> None:
 
 
 def _parts_of(value: Any) -> tuple[Any, ...] | None:
-    """Return the components of a callable or a reference. None for anything else."""
+    """Return the components of a callable or a reference, such as the function and arguments of a partial function.
+
+    None for any other value.
+    """
     if isinstance(value, _BUILTIN):
         owner = getattr(value, "__self__", None)
         return value.__qualname__, None if isinstance(owner, (types.ModuleType, type)) else owner
@@ -411,7 +430,7 @@ def _parts_of(value: Any) -> tuple[Any, ...] | None:
 
 
 def _is_python(kind: type) -> bool:
-    """Whether instances of a class contain only attributes set by Python code."""
+    """Whether instances of a class have only attributes that Python code sets. False for classes written in C."""
     return all(
         each is object or each.__module__ in ("typing", "abc") or _has_python_code(each) for each in kind.__mro__
     )
@@ -436,7 +455,10 @@ def qualified_name(kind: type) -> str:
 
 
 def module_name(name: str | None) -> str:
-    """Return a module's name, or "" for a local module, whose name contains a hash of its location."""
+    """Return a module's name.
+
+    "" for a local module, because the name of a local module contains a hash of its location.
+    """
     return "" if name is None or module_origin(name) in ("local", "unknown") else name
 
 
@@ -451,9 +473,9 @@ def is_plain(value: Any) -> bool:
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield the members of a class by name.
+    """Yield the members of a class with their names.
 
-    Dunder members are skipped unless they are functions, because Python stores line numbers in some of them.
+    Dunder members other than functions are skipped, because some of them contain line numbers.
     """
     callables = (types.FunctionType, staticmethod, classmethod, property, functools.partialmethod)
     for name in sorted(vars(kind)):

@@ -18,12 +18,12 @@ _AGAIN = (3, 0)  # images queried a second time; all of them if the outputs are 
 
 
 class Fingerprint(NamedTuple):
-    """Outputs of a model for fixed probe images.
+    """The outputs of a model for fixed probe images, which identify the model.
 
     Args:
         digest: 20 hexadecimal digits of a hash of the rounded outputs.
-        answers: the outputs, float64, shape (IMAGES, K), or (OF_LABELS, 1) for labels.
-        steady: whether images that were queried twice had the same outputs both times.
+        answers: the outputs, float64. Scores have the shape (IMAGES, K), labels (OF_LABELS, 1).
+        steady: whether each image that was queried twice had the same outputs both times.
     """
 
     digest: str
@@ -33,10 +33,10 @@ class Fingerprint(NamedTuple):
 
 @torch.no_grad()
 def fingerprint(model: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) -> Fingerprint:
-    """Query a model on the fixed probe images, and on some of them again.
+    """Query a model on fixed probe images, some of them twice.
 
     A model that returns scores gets 6 queries: four images, two of them twice. A model that returns labels gets 128
-    images, all twice, because noise changes few labels, and two repeated images would rarely show it.
+    images, all of them twice. Noise changes only few labels, so it would rarely show in two repeated images.
 
     Args:
         model: called with images in [0, 1] of shape (N, C, H, W). It returns scores (N, K), or labels (N,).
@@ -53,10 +53,13 @@ def fingerprint(model: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) 
 
 
 def label_probe_images(shape: tuple[int, int, int]) -> Tensor:
-    """Return additional probe images for a model that returns labels, (OF_LABELS - IMAGES, C, H, W), always the same.
+    """Return further probe images for a model that returns labels. They are always the same.
 
-    They are noise patches of many sizes, in grey, in black and white, and in the middle of a dark image. Their labels
-    vary more than those of the other four images.
+    The images show noise patches of many sizes: in grey, in black and white, and in the middle of a dark image. Such
+    images get more different labels than the four other probe images.
+
+    Returns:
+        The images, shape (OF_LABELS - IMAGES, C, H, W).
     """
     channels, height, width = shape
     rows, columns = np.mgrid[0:height, 0:width]
@@ -89,7 +92,10 @@ def probe_images(shape: tuple[int, int, int]) -> Tensor:
 
 
 def outputs_match(answers: np.ndarray, known: np.ndarray) -> bool:
-    """Whether outputs are equal, apart from rounding that depends on the batch or the machine."""
+    """Whether two outputs for the probe images are equal, apart from rounding.
+
+    The rounding of an output may depend on the batch and on the machine.
+    """
     if answers.shape != known.shape:
         return False
     if answers.shape[1] == 1:
@@ -98,10 +104,11 @@ def outputs_match(answers: np.ndarray, known: np.ndarray) -> bool:
 
 
 def digest_answers(answers: np.ndarray) -> str:
-    """Hash the outputs so that floating-point rounding rarely changes the hash.
+    """Return a hash of outputs that floating-point rounding rarely changes.
 
-    The hash covers 4 rounded projections of each output, with fixed signs. It changes with a probability of about 1e-4
-    if outputs differ by 1e-6 of their spread. If outputs are stored, `outputs_match` is used instead.
+    Each output is projected on 4 fixed random signs, and the projections are rounded before they are hashed. If outputs
+    differ by 1e-6 of their spread, the hash differs with a probability of about 1e-4. If the earlier outputs are
+    stored, `outputs_match` is used instead of the hash.
     """
     classes = answers.shape[1]
     if classes == 1:

@@ -19,10 +19,10 @@ _MOST_FILES = 2000
 class SourceFiles:
     """The files and packages that contain a model's code.
 
-    Of the user's files, the code counts, without comments and layout, and with the local files that they import. An
+    A user's file is identified by its code, without comments and layout, and by the local files that it imports. An
     installed package is identified by the files that define the model's classes, and by the first two numbers of its
-    version, so that a patch release does not invalidate stored results. Python and torch are identified by their
-    versions elsewhere.
+    version. A patch release therefore does not invalidate stored results. The versions of Python and torch are not part
+    of this identity.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class SourceFiles:
         self._packages: dict[str, str] = {}
 
     def add_file(self, path: Path) -> None:
-        """Add a local file and the local files that it imports, even if these are not loaded yet."""
+        """Add a local file, and the local files that it imports. The imported files need not be loaded."""
         waiting = [_resolved(path)]
         while waiting and len(self._files) < _MOST_FILES:
             file = waiting.pop()
@@ -48,7 +48,7 @@ class SourceFiles:
         return origin
 
     def digests(self) -> Iterator[str]:
-        """Yield digests of all files and packages, in an order independent of the location of the files."""
+        """Yield the digests of all files and packages. Their order does not depend on the location of the files."""
         yield from sorted(digest_path(file) for file in self._files)
         yield from (f"{name} {number}" for name, number in sorted(self._packages.items()))
 
@@ -63,7 +63,7 @@ def code_state(path: Path) -> tuple[str, ...]:
 
 @cache
 def module_origin(name: str) -> Origin:
-    """Return whether a module is local, installed, part of torch or Python, or unknown."""
+    """Return the origin of a module: "local" (user's file), "installed", "torch", "standard" (Python) or "unknown"."""
     top = name.partition(".")[0]
     # The judge's rules, in davylamp itself, have a separate version.
     if (top in sys.stdlib_module_names and top != "__main__") or name.startswith((f"{_OURS}.adapters", f"{_OURS}.err")):
@@ -84,7 +84,7 @@ def module_origin(name: str) -> Origin:
 
 @cache
 def digest_file(name: str) -> str:
-    """Return the SHA-256 of an installed module's file; "" if it has none."""
+    """Return the SHA-256 of an installed module's file. "" if the module has no file."""
     file = getattr(sys.modules.get(name), "__file__", None)
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:20] if file else ""
@@ -99,10 +99,10 @@ def _installed_roots() -> tuple[Path, ...]:
 
 
 def is_installed(path: Path) -> bool:
-    """Whether a file is in a folder of installed packages. Files of an editable package are not.
+    """Whether a file belongs to an installed package. False for files of an editable package.
 
-    These folders are Python's package folders, and other folders on Python's path (`pip install --target`, a cluster's
-    modules) if an installer has recorded the file there and the file is unchanged.
+    The file may be in a package folder of Python. It may also be in another folder on Python's path (`pip install
+    --target`, a cluster's modules). An installer must then have recorded the file, and the file must be unchanged.
     """
     path = _resolved(path)
     if not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
@@ -121,7 +121,7 @@ def _places(here: Path, entries: tuple[str, ...]) -> frozenset[Path]:
 
 
 def _is_as_noted(path: Path, root: Path) -> bool:
-    """Whether an installer has recorded a file in a folder, and the file has not changed since then."""
+    """Whether an installer has recorded a file in a folder, and the file is unchanged since then."""
     noted = _noted_in(root).get(path.relative_to(root).as_posix())
     if noted is None:
         return False
@@ -172,7 +172,7 @@ def _digest_text(text: bytes) -> str:
 
 
 def _words(node: Any) -> Iterator[str]:
-    """Yield a syntax tree as words. Empty fields are skipped, because newer versions of Python add some."""
+    """Yield the words of a syntax tree. Empty fields are skipped, because newer versions of Python add such fields."""
     if isinstance(node, ast.AST):
         yield f"({type(node).__name__} "
         for name, value in ast.iter_fields(node):
@@ -215,7 +215,13 @@ def _imports_in(text: bytes) -> tuple[tuple[str, int], ...]:
 
 
 def _locate(name: str, importer: Path, level: int) -> list[Path]:
-    """Find the files of a module and of its parent packages, next to the importer and on Python's path."""
+    """Find the files of an imported module and of its parent packages.
+
+    Args:
+        name: name of the module.
+        importer: file with the import. The module is searched next to this file and on Python's path.
+        level: number of leading dots of a relative import. 0 for an absolute import.
+    """
     parts = [part for part in name.split(".") if part]
     if level:
         roots = [importer.parents[min(level, len(importer.parents)) - 1]]

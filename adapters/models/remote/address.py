@@ -1,4 +1,4 @@
-"""Parses the name of a remote model, a URL that contains the encoding of images and no secrets."""
+"""Names of remote models. A name is a URL with settings for requests, and contains no secrets."""
 
 import re
 from dataclasses import dataclass, field, fields
@@ -21,11 +21,11 @@ _EXAMPLE = "http://HOST:PORT/v2/models/NAME"
 
 @dataclass(frozen=True)
 class RequestEncoding:
-    """Encoding of requests, as given after "?" in a model name. Empty fields are completed from the server's metadata.
+    """Settings for requests, as given after "?" in a model name. Empty fields are completed from the server's metadata.
 
     Args:
-        layout: pixel layout of an image, with channels first or last.
-        datatype: type of a pixel component.
+        layout: order of the axes of an image, with channels first or last.
+        datatype: type of the values of a pixel.
         scale: factor for pixels in [0, 1]. Always 255 for UINT8.
         input: name of the server's input, if it has several.
         output: name of the server's output, if it has several.
@@ -82,7 +82,7 @@ class Address:
 
     @property
     def is_private(self) -> bool:
-        """Whether the connection cannot be read by third parties, because it is encrypted or stays on this machine."""
+        """Whether third parties cannot read the connection: it is encrypted, or it stays on this machine."""
         return self.scheme == "https" or self.host in _LOOPBACK
 
 
@@ -92,7 +92,7 @@ def is_address(name: str) -> bool:
 
 
 def host_of(name: str) -> str:
-    """Return the host of a remote model, whose name may include defences. "" if the name cannot be parsed."""
+    """Return the host in the name of a remote model. Defences may follow in the name. "" if the name is not valid."""
     try:
         return urlsplit(name[name.lower().startswith("json+") * 5 :]).hostname or ""
     except ValueError:

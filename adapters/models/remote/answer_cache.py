@@ -1,7 +1,4 @@
-"""Cache of servers' outputs in a file, by model and image, so that each image is billed only once.
-
-Outputs that differ between merged files are dropped and requested again.
-"""
+"""Cache of servers' outputs in a file, by model and image. Each image is billed only once."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,13 +33,14 @@ COMMIT;
 
 
 class AnswerCache:
-    """File with servers' outputs. Each output is written as it arrives, so a killed process loses none.
+    """File with servers' outputs. Each output is stored as soon as it arrives, so a killed process loses none.
 
-    Several processes on one machine may share the file. SQLite is not safe on a file system shared between machines.
+    Several processes on one machine may share the file. Several machines must not, because SQLite is not safe on a
+    shared file system.
 
     Args:
-        path: path of the file, which is created with its folder if it is missing. An entry needs 4 bytes per class and
-            about 70 more.
+        path: path of the file. If the file or its folder is missing, it is created. Each stored output needs 4 bytes
+            per class and about 70 more.
 
     Raises:
         Unavailable: if the file cannot be opened, or is not an answer cache.
@@ -55,9 +53,15 @@ class AnswerCache:
             pass
 
     def look_up(self, model: str, images: Sequence[bytes]) -> dict[bytes, np.ndarray]:
-        """Return the stored outputs for images, which are given by their hashes.
+        """Return the stored outputs for some images.
 
-        An output is float32 of shape (K,) for scores, or int64 of shape () for a label.
+        Args:
+            model: key of the model.
+            images: hashes of the images.
+
+        Returns:
+            The outputs by hash, without images that are not stored. An output is float32 of shape (K,) for scores, or
+            int64 of shape () for a label.
         """
         answers: dict[bytes, np.ndarray] = {}
         with self._open() as database:
@@ -69,15 +73,15 @@ class AnswerCache:
         return answers
 
     def store(self, model: str, answers: Mapping[bytes, np.ndarray]) -> None:
-        """Store outputs by the hash of their image. On return, they have been written to the file."""
+        """Store outputs by the hash of their image. When the method returns, the file contains the outputs."""
         rows = [(model, image, _pack(answer)) for image, answer in answers.items()]
         with self._open() as database, database:
             database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
 
     def fingerprints(self, model: str) -> dict[str, np.ndarray]:
-        """Return a model's earlier fingerprints by digest.
+        """Return the stored fingerprints of a model, by the digest of each.
 
-        Each consists of the model's outputs for the P probe images, float64, shape (P, K).
+        A fingerprint is the model's outputs for the P probe images, float64, shape (P, K).
         """
         with self._open() as database:
             rows = database.execute("SELECT digest, answers, classes FROM fingerprints WHERE model = ?", (model,))
@@ -90,12 +94,18 @@ class AnswerCache:
             database.execute("INSERT OR REPLACE INTO fingerprints VALUES (?, ?, ?, ?)", row)
 
     def add_usage(self, model: str, paid: int, cost: float) -> None:
-        """Add billed images and their price to a model's total. Outputs that are not stored are included."""
+        """Add billed images and their price to the totals of a model.
+
+        Images whose outputs are not stored count, too.
+        """
         with self._open() as database, database:
             database.execute(f"INSERT INTO spent VALUES (?, ?, ?){_ADD}", (model, paid, cost))
 
     def usage(self) -> dict[str, tuple[int, float]]:
-        """Return the images billed since the file was created, and their price, by model. Killed runs are included."""
+        """Return the number of billed images and their price since the file was created, by model.
+
+        Killed runs are included.
+        """
         with self._open() as database:
             return {model: (paid, cost) for model, paid, cost in database.execute("SELECT * FROM spent ORDER BY model")}
 
@@ -148,7 +158,11 @@ def _unpack(content: bytes) -> np.ndarray:
 
 
 def format_usage(folder: Path) -> list[str]:
-    """Describe how much each server has billed for a results folder, including killed runs. [] without a cache."""
+    """Describe the numbers of images that each server has billed for a results folder.
+
+    Returns:
+        One sentence for each server. The numbers include runs that were killed. Empty without an answer cache.
+    """
     path = folder / FILE
     if not path.is_file():
         return []
@@ -162,14 +176,15 @@ def format_usage(folder: Path) -> list[str]:
 
 
 def merge_answers(files: Sequence[Path], out: Path) -> list[str]:
-    """Merge several answer caches into a new file.
+    """Merge several answer caches into a new file. Outputs that differ between the files are omitted.
 
     Args:
         files: answer caches, which are opened read-only.
         out: path of the new file. An existing file is replaced.
 
     Returns:
-        A sentence with the number of billed images for each server, and sentences on outputs that differ.
+        For each server, a sentence with the number of billed images. If outputs differ, also a sentence with their
+        number.
 
     Raises:
         InvalidInput: if a file is not an answer cache.

@@ -1,4 +1,4 @@
-"""HTTP client for one server, which keeps a connection open, retries failed requests, and limits the rate."""
+"""HTTP client for one server. It keeps a connection open, retries failed requests, and limits the request rate."""
 
 import http.client
 import json
@@ -49,7 +49,7 @@ class ConnectionFailed(Exception):
 
 
 class Connection:
-    """A connection that opens on its first request, and reopens after it was closed.
+    """A connection to a server. It opens at the first request, and again at the next request after it was closed.
 
     Args:
         address: address of the server. TLS certificates are verified with the system's certificates.
@@ -112,7 +112,7 @@ class Connection:
 
 
 def _early_answer(connection: http.client.HTTPConnection, broken: OSError) -> http.client.HTTPResponse:
-    """Return the response of a server that closed the connection before it had read the whole request."""
+    """Read the response of a server that closed the connection before it had read the whole request."""
     try:
         return connection.getresponse()
     except (OSError, http.client.HTTPException):
@@ -120,7 +120,7 @@ def _early_answer(connection: http.client.HTTPConnection, broken: OSError) -> ht
 
 
 def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
-    """Read the body, but only until the deadline, even if data keeps arriving."""
+    """Read the body of a response. Stop at the deadline, even if data keeps arriving."""
     parts, size = [], 0
     while part := reply.read1(_CHUNK):
         parts.append(part)
@@ -136,23 +136,23 @@ def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
 
 
 class _RequestFailure(NamedTuple):
-    """Reason of a failed request, and the seconds in the server's Retry-After header, or None."""
+    """Reason of a failed request, and the seconds to wait according to the server's Retry-After header, or None."""
 
     why: str
     wait: float | None = None
 
 
 class RetryingClient:
-    """Sends requests to one server, and retries as long as a retry can succeed.
+    """Sends requests to one server. Failed requests are repeated if this can help.
 
-    If all attempts of a request have failed, later requests get only one attempt until the server responds again.
-    Otherwise, an attack on a thousand images would wait a minute for each image.
+    If all attempts of a request fail, later requests get only one attempt until the server responds again. Otherwise,
+    an attack on a thousand images would wait a minute for each image.
 
     Args:
         address: address of the server.
         transport: rate, retries, timeout and token.
         traffic: counts images that the server may have processed twice.
-        sleep: function that waits, which tests can replace.
+        sleep: function that waits for some seconds. Tests replace it.
     """
 
     def __init__(
@@ -175,10 +175,10 @@ class RetryingClient:
         *,
         images: int = 0,
     ) -> Reply:
-        """Send a request, retry if that can help, and return the response.
+        """Send a request and return the response. A failed request is repeated if this can help.
 
         Args:
-            method: method of the request.
+            method: HTTP method, such as "POST".
             path: path of the request.
             body: body of the request.
             headers: headers of the request.
@@ -214,7 +214,11 @@ class RetryingClient:
     def _try(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], images: int
     ) -> "Reply | _RequestFailure":
-        """Send a request once. Return the response, or the reason of a failure that may be temporary."""
+        """Send a request once.
+
+        Returns:
+            The response, or the reason of a failure that may be temporary.
+        """
         try:
             reply = self.connection.request(method, path, body, headers)
         except ConnectionFailed as error:
@@ -237,7 +241,7 @@ class RetryingClient:
         return _RequestFailure(why)
 
     def describe(self, reply: Reply) -> str:
-        """Describe a response in one line, with its status and the server's message, and without the token."""
+        """Describe a response in one line, with its status and the server's message. The token is removed."""
         message = error_of(reply)
         advice = f"; {_ADVICE[reply.status]}" if reply.status in _ADVICE else ""
         return self._hidden(f"{reply.status}{': ' * bool(message)}{message}{advice}")
@@ -252,7 +256,11 @@ class RetryingClient:
 
 
 def error_of(reply: Reply) -> str:
-    """Return the error of a response: `error`, `detail` or `message` in its JSON, or the start of a page."""
+    """Return the error message in a response.
+
+    The message is the field `error`, `detail` or `message` of a JSON response. For other responses, it is the start of
+    the text.
+    """
     text = reply.body[:4096].decode("utf-8", "replace")
     if reply.kind == "application/json" or text[:1] == "{":
         try:
@@ -266,7 +274,10 @@ def error_of(reply: Reply) -> str:
 
 
 def _retry_after(reply: Reply) -> float | None:
-    """Return the seconds in a Retry-After header (a number or a date). None if it is missing or unreadable."""
+    """Return the seconds to wait according to a Retry-After header, which has a number or a date.
+
+    None if the header is missing or unreadable.
+    """
     text = reply.headers.get("retry-after", "").strip()
     if text.isdecimal():
         return float(text[:9])

@@ -102,7 +102,7 @@ class OpenInference:
         """Read the output from a response, as float32 or int64 in its original shape.
 
         Raises:
-            ValueError: if the response has no output. The error text completes "got ...".
+            ValueError: if the response has no output. Its message follows the word "got" in the caller's message.
         """
         length = reply.headers.get(JSON_BYTES.lower(), "")
         self.is_binary = self.is_binary or bool(length)  # it sends binary data, whether or not it lists the extension
@@ -125,10 +125,13 @@ class OpenInference:
         raise ValueError(f"outputs {', '.join(one_line(each.get('name')) for each in outputs)[:120]}")
 
     def _complete(self, encoding: RequestEncoding) -> RequestEncoding:
-        """Complete the encoding with the metadata. Settings in the model name take precedence."""
+        """Complete the settings with the server's metadata. Settings in the model name take precedence."""
         kind, shape = encoding.datatype or self.input.datatype, self.input.shape
         if kind not in TYPES:
-            raise Unsupported(f"{self.address.name} takes {self.input.text}; images are sent as {', '.join(TYPES)}")
+            raise Unsupported(
+                f"{self.address.name} expects the input {self.input.text}, but davylamp sends images only as "
+                f"{', '.join(TYPES)}"
+            )
         if len(shape) not in (2, 4):
             wanted = "images of shape (N, C, H, W) or (N, H, W, C), or flat ones of shape (N, components)"
             raise Unsupported(f"expected a model that takes {wanted}, got the input {self.input.text}")
@@ -140,7 +143,7 @@ def read_json(reply: Reply, body: bytes) -> Any:
     """Parse the JSON in a response.
 
     Raises:
-        ValueError: if the body is not JSON. The error text completes "got ...".
+        ValueError: if the body is not JSON. Its message follows the word "got" in the caller's message.
     """
     try:
         return json.loads(body)
@@ -169,7 +172,11 @@ def _has_extension(address: Address, client: RetryingClient) -> bool:
 def _read_metadata(
     address: Address, client: RetryingClient
 ) -> tuple[dict[str, Any], tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Request a model's metadata. Return its platform and versions, its inputs, and its outputs."""
+    """Request the metadata of a model.
+
+    Returns:
+        The platform and versions of the model, its inputs, and its outputs.
+    """
     reply, where = client.send("GET", address.path), f"{address.place}{address.path}"
     if reply.status != 200:
         raise Unavailable(f"expected the metadata of {address.model} from {where}, got {client.describe(reply)}")
@@ -202,7 +209,10 @@ def _pick(tensors: tuple[TensorSpec, ...], name: str, what: str, address: Addres
 
 
 def _pick_output(tensors: tuple[TensorSpec, ...], name: str, address: Address) -> TensorSpec | None:
-    """Select the output to read. None stands for the first output, if the server lists no outputs."""
+    """Select the output of the server that is used.
+
+    None if the server lists no outputs. The first output of a response is then used.
+    """
     if name or not tensors:
         return _pick(tensors, name, "output", address) if tensors else None
     usable = [each for each in tensors if each.datatype in OUTPUT_TYPES]
@@ -271,7 +281,7 @@ class JsonForm:
         """Read the output from a response: scores, float32, shape (N, K), or labels, int64, shape (N,).
 
         Raises:
-            ValueError: if the response contains no output. The error text completes "got ...".
+            ValueError: if the response contains no output. Its message follows the word "got" in the caller's message.
         """
         content = read_json(reply, reply.body)
         if not isinstance(content, dict):
@@ -294,19 +304,20 @@ class JsonForm:
 
 
 def check_answer(given: np.ndarray, count: int, width: int | None, classes: int | None) -> tuple[np.ndarray, int]:
-    """Check a server's output for `count` images.
+    """Check the outputs that a server returned for some images.
 
     Args:
-        given: output as received.
+        given: outputs as received.
         count: number of images in the request.
-        width: number of classes in earlier outputs, or None if there were none.
-        classes: number of classes in the server's metadata.
+        width: number of classes in earlier outputs. None if there were no earlier outputs.
+        classes: number of classes in the server's metadata. None if unknown.
 
     Returns:
-        The output, float32 of shape (count, K) or int64 of shape (count,), and K, which is 0 for labels.
+        The outputs and the number of classes. Scores are float32 of shape (count, K), with K classes. Labels are int64
+        of shape (count,), with 0 classes.
 
     Raises:
-        ValueError: if the output has an invalid shape, or is different in form from earlier outputs.
+        ValueError: if the outputs have an invalid shape, or a different form than earlier outputs.
     """
     if given.shape in ((count, 1), (count, 1, 1)) and given.dtype == np.int64:
         given = given.reshape(count)
@@ -324,7 +335,15 @@ def check_answer(given: np.ndarray, count: int, width: int | None, classes: int 
 
 
 def batch_limit_from_error(reply: Reply, count: int) -> int:
-    """Return a server's batch limit from its error for `count` images. 0 if the error has a different reason."""
+    """Return the largest number of images per request that a server accepts, from its error message.
+
+    Args:
+        reply: the server's error response.
+        count: number of images in the request that failed.
+
+    Returns:
+        The number. 0 if the error has a different reason.
+    """
     if reply.status == 413:
         return count // 2
     match = _LARGEST_BATCH.search(error_of(reply)) if reply.status == 400 else None

@@ -1,4 +1,4 @@
-"""A model on a server, as a classifier whose module queries the server in the forward pass."""
+"""A model on a server, as a module that queries the server in its forward pass."""
 
 import hashlib
 import json
@@ -29,17 +29,17 @@ _NO_SHAPE = "its image size is unknown, so its outputs could not be checked"
 
 
 class RemoteModel(nn.Module):
-    """A module that returns a server's scores or labels for images, without gradients.
+    """A module that sends images to a server and returns the server's scores or labels, without gradients.
 
-    It can be sent to a different process, where it opens a connection of its own. The metadata are requested when the
-    object is created, and the fingerprint is computed at the first query.
+    The server's metadata are requested when the object is created. The fingerprint is computed at the first query. The
+    object can be sent to a different process, which then opens its own connection.
 
     Args:
         address: address of the model.
         transport: settings for requests.
 
     Raises:
-        DavylampError: if the server cannot be reached, does not have the model, or the model does not take images.
+        DavylampError: if the server cannot be reached or does not have the model, or if the model does not take images.
     """
 
     gradients = False
@@ -62,9 +62,9 @@ class RemoteModel(nn.Module):
 
     @property
     def stated_identity(self) -> tuple[Any, str]:
-        """The identity as JSON types, and the reason why it is incomplete ("" if it is complete).
+        """The identity of the model as JSON types, and the reason why it is incomplete, or "".
 
-        Reading this property for the first time queries the server on the fixed images of `identity.fingerprint`.
+        The first access queries the server on the fixed images of `identity.fingerprint`.
         """
         known = self._fingerprint()
         if known is None:
@@ -75,7 +75,7 @@ class RemoteModel(nn.Module):
 
     @property
     def is_nondeterministic(self) -> bool:
-        """Whether repeated queries on the same images gave different outputs. This includes models declared random."""
+        """Whether the server gave different outputs for the same image. True for models that are declared random."""
         known = self._fingerprint()
         return known is not None and not known.steady
 
@@ -89,7 +89,10 @@ class RemoteModel(nn.Module):
             self._is_fresh = before
 
     def has_changed(self) -> bool:
-        """Query the server again. Return whether a deterministic model's outputs have changed."""
+        """Whether the server's model has changed: query the server again and compare its outputs with the fingerprint.
+
+        False for models that are not deterministic.
+        """
         known = self._known
         if known is None or not known.steady or self.image_shape is None:
             return False
@@ -129,7 +132,10 @@ class RemoteModel(nn.Module):
         return {"address": self.address.name, "form": self.address.form, **said, "metadata": self.form.identity}
 
     def _fingerprint(self) -> Fingerprint | None:
-        """Compute the fingerprint. If it matches a stored one up to rounding, it gets the stored digest."""
+        """Return the fingerprint of the model, which is computed at the first call.
+
+        If the fingerprint matches a stored one up to rounding, it gets the digest of the stored one.
+        """
         if self._known is None and self.image_shape is not None:
             with self.bypass_cache():
                 known = fingerprint(self, self.image_shape)
@@ -145,7 +151,10 @@ class RemoteModel(nn.Module):
         return self._known
 
     def _keeper(self) -> tuple[AnswerCache, str] | None:
-        """Return the answer cache and the model's key in it. None without a cache, or if the outputs vary."""
+        """Return the answer cache and the key of this model in the cache.
+
+        None without a cache, and for a server whose outputs vary.
+        """
         if self._answers is None or self.encoding.random:
             return None
         known = self._fingerprint()
@@ -154,7 +163,7 @@ class RemoteModel(nn.Module):
         return self._answers, _digest([self._about, known.digest])
 
     def _recall(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Return the outputs for images from the cache, after querying each missing image once."""
+        """Return the outputs for images. Images that are not in the cache are sent to the server, each only once."""
         keeper = self._keeper()
         assert keeper is not None
         store, name = keeper
@@ -174,9 +183,14 @@ class RemoteModel(nn.Module):
         return [answers[image] for image in hashes]
 
     def _ask(self, rows: np.ndarray, keep: Callable[[int, np.ndarray], object] | None = None) -> list[np.ndarray]:
-        """Query the server in as many requests as necessary.
+        """Send images to the server, in as many requests as necessary.
 
-        After each request, `keep` is called with the position of its first image and with its outputs.
+        Args:
+            rows: images, one per row.
+            keep: called after each request, with the position of its first image and with its outputs.
+
+        Returns:
+            The output for each image.
         """
         answers: list[np.ndarray] = []
         while len(answers) < len(rows):
@@ -191,7 +205,10 @@ class RemoteModel(nn.Module):
         return answers
 
     def _exchange(self, rows: np.ndarray) -> np.ndarray | None:
-        """Send one request. If the server's batch limit turns out to be smaller, store the limit and return None."""
+        """Send one request and return the outputs.
+
+        None if the server accepts fewer images per request. The limit is then stored for later requests.
+        """
         count, fixed = len(rows), self.form.rows
         if fixed is not None and count < fixed:
             rows = np.concatenate([rows, np.repeat(rows[-1:], fixed - count, 0)])

@@ -1,4 +1,7 @@
-"""Answers requests of the Open Inference Protocol, version 2, for one classifier. This module has no network code."""
+"""Responses to requests of the Open Inference Protocol, version 2, for one classifier.
+
+This module has no network code.
+"""
 
 import json
 import re
@@ -136,7 +139,7 @@ class ServedModel:
 
 
 def _read_images(content: Any, tail: bytes, datatype: str) -> np.ndarray:
-    """Read the images of a request, float32, shape (N, C, H, W). Bytes are scaled to [0, 1]."""
+    """Read the images in a request, float32, shape (N, C, H, W). Values of 0 to 255 are scaled to [0, 1]."""
     inputs = content.get("inputs") if isinstance(content, dict) else None
     if not isinstance(inputs, list) or len(inputs) != 1 or not isinstance(inputs[0], dict):
         raise ValueError(f"expected one input {INPUT!r}, got {len(inputs) if isinstance(inputs, list) else 'none'}")

@@ -10,14 +10,14 @@ from torch import nn
 
 @dataclass
 class ServerUsage:
-    """Usage of servers. All fields are numbers of images, except `requests` and `cost`.
+    """Usage of servers by an evaluation. All fields except `requests` and `cost` are numbers of images.
 
     Args:
         asked: images queried by attacks, the judge and probes.
-        paid: images that the server processed and billed. The others were in the answer cache, or were duplicates in a
-            batch.
+        paid: images that were sent to the server and billed. All other images were in the answer cache, or occurred
+            twice in a batch.
         probes: billed images of queries that bypassed the answer cache.
-        retried: images resent after failed requests, which the server may have processed twice.
+        retried: images that were sent again after a failed request. The server may have processed them twice.
         requests: requests that got a response.
         cost: total price of the billed images.
     """
@@ -45,9 +45,9 @@ class ServerUsage:
 
     @property
     def line(self) -> str:
-        """The counts as a text of one line, such as "1200 queries, 900 sent to the server and billed".
+        """The counts in one line, such as "1200 queries, 900 sent to the server and billed".
 
-        "" if all are zero.
+        "" if all counts are zero.
         """
         if not self:
             return ""
@@ -60,7 +60,7 @@ class ServerUsage:
 
 
 def read_traffic(spec: Any) -> ServerUsage:
-    """Convert `ServerUsage.spec` back to a `ServerUsage`. Invalid values give zero counts."""
+    """Build a `ServerUsage` from stored JSON types, see `ServerUsage.spec`. Invalid values give counts of zero."""
     if not isinstance(spec, dict):
         return ServerUsage()
     known = {each.name: spec.get(each.name, 0) for each in fields(ServerUsage)}
@@ -68,13 +68,13 @@ def read_traffic(spec: Any) -> ServerUsage:
 
 
 def remote_models_in(model: nn.Module | None) -> list[Any]:
-    """Return the remote models inside a model, including those behind a defence."""
+    """Return the remote models inside a model, also those behind a defence."""
     parts = [] if model is None else model.modules()
     return [part for part in parts if isinstance(getattr(part, "traffic", None), ServerUsage)]
 
 
 def pop_usage(*models: nn.Module | None) -> ServerUsage:
-    """Return the usage of these models' servers since the last call."""
+    """Return the usage of these models' servers since the last call of this function."""
     total = ServerUsage()
     for part in {id(part): part for model in models for part in remote_models_in(model)}.values():
         total += part.traffic - part.taken
@@ -89,7 +89,7 @@ def total_usage(*models: nn.Module | None) -> ServerUsage:
 
 
 def note_shape(model: nn.Module, shape: Sequence[int]) -> None:
-    """Set the shape of images, (N, C, H, W), of remote models whose metadata do not contain it."""
+    """Tell remote models the shape of the images, (N, C, H, W), if the server's metadata do not contain it."""
     for part in remote_models_in(model):
         part.image_shape = part.image_shape or (shape[1], shape[2], shape[3])
 

@@ -21,12 +21,15 @@ OUTPUT_TYPES = {
 
 
 def encode_images(images: Tensor, encoding: RequestEncoding, name: str) -> np.ndarray:
-    """Encode images as a server expects them, in an array with one row per image.
+    """Convert images to the form that a server expects.
 
     Args:
-        images: images, shape (N, C, H, W), in [0, 1] or, if `Classifier` normalises them, in any range.
+        images: images, shape (N, C, H, W). They are in [0, 1], or in any range if `Classifier` normalises them.
         encoding: layout and datatype of the server's input.
         name: name of the model, for messages.
+
+    Returns:
+        An array with one row per image.
 
     Raises:
         InvalidInput: if the server takes bytes and the pixels are not in [0, 1].
@@ -48,10 +51,10 @@ def encode_images(images: Tensor, encoding: RequestEncoding, name: str) -> np.nd
 
 
 def decode_numbers(values: Any, shape: tuple[int, ...], datatype: str) -> np.ndarray:
-    """Decode the numbers of a response, given as bytes or nested lists.
+    """Convert the values in a response, given as bytes or nested lists, to an array.
 
     Raises:
-        ValueError: if the numbers do not match the shape or datatype.
+        ValueError: if the values do not match the shape or datatype.
     """
     if datatype not in OUTPUT_TYPES:
         raise ValueError(f"values of {datatype[:20]}")

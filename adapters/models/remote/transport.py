@@ -61,7 +61,7 @@ class Transport:
 
 
 def transport_with_cache(folder: Path) -> Transport:
-    """Return default settings that use the answer cache of a results folder, if it has one."""
+    """Return default settings for requests. If the results folder has an answer cache, they use this cache."""
     return Transport(answers=str(folder / FILE) if (folder / FILE).is_file() else "")
 
 

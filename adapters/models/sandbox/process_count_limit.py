@@ -1,7 +1,7 @@
-"""Hard limit on the processes and threads of a sandbox, by a control group if this user may create one.
+"""Hard limit on the processes and threads of a sandbox, by a control group of Linux if this user may create one.
 
-`RLIMIT_NPROC` does not apply to root. Counting the processes from outside is too slow, because a program that forks
-endlessly keeps the machine busy.
+`RLIMIT_NPROC` does not apply to root. Counting the processes from outside is too slow: a program that forks endlessly
+keeps the machine busy.
 """
 
 import os
@@ -19,10 +19,10 @@ _numbers = count()
 
 
 class TaskLimit:
-    """Control group that limits the processes and threads of one command.
+    """A control group that limits the processes and threads of one command.
 
     Args:
-        most: limit on processes and threads together.
+        most: largest number of processes and threads together.
     """
 
     def __init__(self, most: int):
@@ -42,13 +42,16 @@ class TaskLimit:
             return
 
     def limited(self, command: Sequence[str]) -> list[str]:
-        """Return the command line that runs a command in the control group. Without one, the command itself."""
+        """Return the command line that runs a command in the control group.
+
+        If there is no control group, the command is returned unchanged.
+        """
         if self._place is None:
             return [*command]
         return ["/bin/sh", "-c", _ENTER, str(self._place / "cgroup.procs"), *command]
 
     def remove(self) -> None:
-        """Remove the control group when its processes have ended."""
+        """Remove the control group. Its processes must have ended."""
         if self._place is not None:
             with suppress(OSError):
                 self._place.rmdir()
@@ -57,7 +60,7 @@ class TaskLimit:
 def _parents() -> list[Path]:
     """Return the folders in which a control group may be created.
 
-    They are below this process's control group (v1 and v2), and at the top of the hierarchy.
+    The folders are below this process's control group (versions 1 and 2), and at the top of the hierarchy.
     """
     places = []
     with suppress(OSError):

@@ -15,7 +15,11 @@ _WORDS = 624  # size of a Mersenne twister's state
 
 
 def to_plain(value: Any, tensors: list[Tensor]) -> Any:
-    """Convert a value to JSON types. Its tensors are appended to `tensors` and replaced by their index.
+    """Convert a value to JSON types.
+
+    Args:
+        value: the value: numbers, texts, tensors, None, or lists and mappings of these.
+        tensors: list to which the tensors of the value are appended. The result has their index in this list.
 
     Raises:
         TypeError: if the value contains an object of any other type.
@@ -33,10 +37,14 @@ def to_plain(value: Any, tensors: list[Tensor]) -> Any:
 
 
 def from_plain(value: Any, tensors: list[Tensor]) -> Any:
-    """Convert a value back from JSON types. Its strings are truncated and cleaned, and tuples become lists.
+    """Convert JSON types back to a value. Long strings are shortened and cleaned, and tuples become lists.
+
+    Args:
+        value: result of `to_plain`.
+        tensors: tensors to which the value refers by index.
 
     Raises:
-        ValueError: if the value does not have the format of `to_plain`.
+        ValueError: if `value` does not have the format of `to_plain`.
     """
     if value is None or isinstance(value, (bool, int, float)):
         return value
@@ -91,9 +99,9 @@ def set_states(states: Any) -> None:
 
 
 def state_bytes() -> tuple[Any, ...]:
-    """Return a snapshot of the generators' states that changes when a generator is used.
+    """Return a snapshot of the random generators, which is different after a generator was used.
 
-    It takes about 20 microseconds.
+    The call takes about 20 microseconds.
     """
     state: Any = np.random.get_state()  # noqa: NPY002
     return random.getstate(), state[1].tobytes(), state[2:], torch.get_rng_state().numpy().tobytes()

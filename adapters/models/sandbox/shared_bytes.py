@@ -1,7 +1,7 @@
 """Memory shared by two processes, and the tensors in it, whose descriptions are validated before they are read.
 
-The memory has no name, so it is freed when both processes end or are killed. Only what is written takes space. On Linux
-it is sealed, so that it cannot be shortened while it is read.
+The memory has no name, so it is freed when both processes end or are killed. Parts that are never written take no
+space. On Linux the memory is sealed, so that it cannot be shortened while it is read.
 """
 
 import math
@@ -24,7 +24,7 @@ _DTYPES = {
 
 
 class SharedBytes:
-    """Shared memory with a file descriptor.
+    """Memory that two processes share, with its file descriptor.
 
     Args:
         file: file descriptor, which this object owns and closes.
@@ -36,7 +36,11 @@ class SharedBytes:
 
     @classmethod
     def create(cls, size: int) -> "SharedBytes":
-        """Reserve `size` bytes of memory, but at most an eighth of the address space that this process may use."""
+        """Reserve shared memory.
+
+        Args:
+            size: size in bytes. At most an eighth of the address space that this process may use is reserved.
+        """
         import resource  # not available on some systems
 
         space, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -62,10 +66,17 @@ class SharedBytes:
                 self._map.close()
 
     def put(self, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
-        """Write tensors one after the other, and return a description of each.
+        """Write tensors into the memory, one after the other.
 
-        A description includes the strides of the tensor's clone, because the order of summation in kernels depends on
-        them. Tensors that are too large are described but not written, so the other process refuses them.
+        Tensors for which there is no space are not written. The receiving process sees from the descriptions that the
+        tensors are too large, and refuses the message.
+
+        Args:
+            tensors: tensors to write.
+
+        Returns:
+            A description of each tensor, as JSON types: dtype, shape, strides and offset. The strides are included
+            because they decide the order of summation, and thus the rounding, in later computations.
 
         Raises:
             TypeError: if a tensor has an unsupported dtype.
@@ -84,7 +95,10 @@ class SharedBytes:
         return described
 
     def take(self, described: Any) -> list[Tensor]:
-        """Return copies of the tensors to which descriptions from `put` refer.
+        """Return copies of tensors in the memory.
+
+        Args:
+            described: descriptions of the tensors, as returned by `put` in the other process.
 
         Raises:
             ValueError: if a description is invalid.
@@ -94,7 +108,9 @@ class SharedBytes:
         checked = [_checked(each) for each in described]
         size = sum(_aligned(math.prod(shape) * dtype.itemsize) for dtype, shape, _, _ in checked)
         if size > self.size:
-            raise ValueError(f"it announced {size / 2**30:.3g} GiB, expected at most {self.size / 2**30:.3g} GiB")
+            raise ValueError(
+                f"it announced tensors of {size / 2**30:.3g} GiB, expected at most {self.size / 2**30:.3g} GiB"
+            )
         return [self._take(*each) for each in checked]
 
     def _take(self, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
@@ -120,7 +136,11 @@ def _aligned(size: int) -> int:
 
 
 def _checked(described: Any) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]:
-    """Validate the description of a tensor, and return its dtype, shape, strides and offset."""
+    """Validate the description of a tensor in shared memory.
+
+    Returns:
+        The dtype, shape, strides and offset in bytes.
+    """
     if not isinstance(described, dict) or described.get("dtype") not in [*_DTYPES]:
         raise ValueError("expected a tensor of a known type")
     dtype = _DTYPES[described["dtype"]]

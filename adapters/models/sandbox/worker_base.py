@@ -19,7 +19,7 @@ _LONGEST_TEXT = 1000
 
 
 class WorkerBase:
-    """Base class of workers. The method `do_NAME` handles requests of that name.
+    """Base class of workers. A request with the name NAME is handled by the method `do_NAME`.
 
     Args:
         channel: connection to the parent process.
@@ -49,11 +49,19 @@ class WorkerBase:
             self.channel.send({"do": "done", **self.describe(error)})
 
     def answer(self, question: dict[str, Any], tensors: list[Tensor]) -> Answer:
-        """Handle a request, and return values and tensors."""
+        """Handle a request.
+
+        Args:
+            question: the request, as JSON types.
+            tensors: tensors of the request.
+
+        Returns:
+            The values and the tensors of the reply.
+        """
         return getattr(self, f"do_{question['do']}")(tensors, **question["values"])
 
     def describe(self, error: BaseException) -> dict[str, Any]:
-        """Describe an error in JSON types: the name of its class, its text, and whether it is one of davylamp's own."""
+        """Describe an error in JSON types: the name of its class, its text, and whether davylamp defines the class."""
         if isinstance(error, DavylampError):
             kind = next(each for each in type(error).__mro__ if each.__module__ == DavylampError.__module__)
             return {"error": kind.__name__, "text": str(error)[:_LONGEST_TEXT], "ours": True}
@@ -73,7 +81,7 @@ class WorkerBase:
 
 
 class KeptGraphs:
-    """Outputs of a model whose gradients may still be requested, by number."""
+    """Outputs of a model whose gradients may still be requested. Each output has a number."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -83,25 +91,42 @@ class KeptGraphs:
         return len(self._kept)
 
     def keep(self, inputs: Tensor, logits: Tensor, more: Any = None) -> int:
-        """Store an output with additional data `more`, and return the number of the output."""
+        """Store an output.
+
+        Args:
+            inputs: images of the query.
+            logits: logits for the images, with gradients.
+            more: additional data to store.
+
+        Returns:
+            The number of the output.
+        """
         number = next(self._numbers)
         self._kept[number] = inputs, logits, more
         return number
 
     def said_of(self, number: int) -> Any:
-        """Return the additional data stored with an output."""
+        """Return the additional data that was stored with an output."""
         return self._kept[number][2]
 
     def shape_of(self, number: Any) -> torch.Size | None:
-        """Return the shape of the logits, or None if there is no output of this number."""
+        """Return the shape of the logits with this number. None if there is no such output."""
         return self._kept[number][1].shape if type(number) is int and number in self._kept else None
 
     def forget(self, numbers: Iterable[Any]) -> list[Any]:
-        """Drop the outputs with these numbers, and return their additional data. Unknown numbers are ignored."""
+        """Delete outputs by their numbers, and return their additional data. Unknown numbers are ignored."""
         return [self._kept.pop(each)[2] for each in numbers if type(each) is int and each in self._kept]
 
     def gradient(self, number: int, of_logits: Tensor) -> list[Tensor]:
-        """Return the gradient with respect to the images, on the CPU. Empty if the logits do not depend on them."""
+        """Compute the gradient with respect to the images of an output.
+
+        Args:
+            number: number of the output.
+            of_logits: gradient of the loss with respect to the logits.
+
+        Returns:
+            A list with the gradient, on the CPU. Empty if the logits do not depend on the images.
+        """
         inputs, logits, _ = self._kept[number]
         (gradient,) = torch.autograd.grad(logits, inputs, of_logits.to(logits), retain_graph=True, allow_unused=True)
         return [] if gradient is None else [gradient.cpu()]

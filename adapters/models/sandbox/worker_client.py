@@ -1,6 +1,6 @@
-"""Parent side of workers: fork servers, and single workers with time limits.
+"""Parent side of workers: starts fork servers, and communicates with single workers under a time limit.
 
-Workers are not trusted, so their messages are checked and never unpickled.
+Workers are not trusted. Their messages are checked and never unpickled.
 """
 
 import json
@@ -48,15 +48,17 @@ Answering = Callable[[dict[str, Any], list[Tensor]], tuple[dict[str, Any], list[
 
 
 class WorkerSpec(NamedTuple):
-    """The code that runs in a worker, and the worker's limits. A limit of 0 means no limit, or the system's default.
+    """The code that runs in a worker, and the limits of the worker.
+
+    A limit of 0 stands for no limit, or for the system's default.
 
     Args:
-        serve: "module:function" in davylamp, which is called with the worker's end of its channel.
-        packages: packages that are slow to import, which the fork server imports once for all its workers.
+        serve: "module:function" in davylamp. The function is called with the worker's end of the channel.
+        packages: packages that are slow to import. The fork server imports them once for all its workers.
         bytes: memory limit in bytes.
         file: size of the largest file that the worker may write, in bytes.
-        processes: limit on processes, if the worker has a sandbox to itself.
-        answer: size of the tensors that one of its messages may contain, in bytes.
+        processes: limit on processes. It applies only if the worker is alone in its sandbox.
+        answer: largest size of the tensors in one message of the worker, in bytes.
     """
 
     serve: str
@@ -68,13 +70,13 @@ class WorkerSpec(NamedTuple):
 
 
 class ForkServer:
-    """Parent side of a fork server, which starts on first use, and again if it has ended.
+    """Parent side of a fork server. The fork server starts at the first use. If it has ended, it starts again.
 
     Args:
-        strict: whether its sandbox shows only Python and `visible`.
+        strict: whether the sandbox shows only Python and `visible`.
         visible: files and folders that the sandbox shows.
-        guest: file whose attacks run in this fork server, one at a time. "" for models. A fork server for attacks sees
-            no GPU.
+        guest: file of the attacks that run in this fork server, one at a time. A fork server for attacks has no GPU. ""
+            for models.
     """
 
     def __init__(self, strict: bool, visible: tuple[Path, ...], guest: str = ""):
@@ -93,11 +95,14 @@ class ForkServer:
                 self._begin()
 
     def open(self, spec: WorkerSpec) -> Channel:
-        """Start a worker, and return the channel to it. Closing it ends the worker and its child processes.
+        """Start a worker.
+
+        Returns:
+            The channel to the worker. When the channel is closed, the worker and its child processes end.
 
         Raises:
             Unavailable: if the fork server cannot be started.
-            Unsupported: if a sandbox is required and not available.
+            Unsupported: if a sandbox is required, but not available.
         """
         with self._lock:
             self._shown = 0
@@ -124,7 +129,7 @@ class ForkServer:
     def settle(self) -> None:
         """Wait until workers with closed sockets have ended.
 
-        If they do not end, stop the fork server with all workers.
+        If some workers do not end, the fork server is stopped with all its workers.
         """
         with self._lock:
             if self._control is not None:
@@ -134,7 +139,7 @@ class ForkServer:
                     self.stop()
 
     def end_if_idle(self) -> None:
-        """Stop the fork server if it has no worker. The next request starts it again."""
+        """Stop the fork server if it has no worker. It starts again at the next request."""
         with self._lock:
             if all(wire.fileno() < 0 for wire in self._wires):
                 self.stop()
@@ -215,7 +220,13 @@ class ForkServer:
 
 
 def forkserver_for(strict: bool, visible: tuple[Path, ...], guest: str = "") -> ForkServer:
-    """Return this process's fork server with these properties, see `ForkServer`. A forked child starts its own."""
+    """Return this process's fork server with these properties. A forked child process starts its own fork servers.
+
+    Args:
+        strict: see `ForkServer`.
+        visible: see `ForkServer`.
+        guest: see `ForkServer`.
+    """
     process = os.getpid()
     key = process, strict, visible, guest
     with _LOCK:
@@ -232,15 +243,15 @@ _SERVERS: dict[tuple[int, bool, tuple[Path, ...], str], ForkServer] = {}
 
 
 class Worker:
-    """A worker process, which handles requests until it is closed or sends an invalid message.
+    """A worker process. It handles requests until it is closed or sends an invalid message.
 
     Args:
         name: name of the model or attack, for messages.
-        server: the fork server from which the worker is forked.
-        spec: the worker's code and limits.
-        seconds: time limit for one reply, not counting the time in which the worker waits for this process.
+        server: fork server that starts the worker.
+        spec: code and limits of the worker.
+        seconds: time limit for one reply. The time in which the worker waits for this process does not count.
         too_long: error message if a reply takes longer.
-        died: error class if the worker has ended.
+        died: error class that is raised if the worker has ended.
     """
 
     def __init__(
@@ -268,15 +279,18 @@ class Worker:
     def ask(
         self, do: str, tensors: Sequence[Tensor] = (), *, answering: Answering | None = None, **message: Any
     ) -> tuple[dict[str, Any], list[Tensor]]:
-        """Send a request, and return the values and tensors of the reply, on the CPU.
-
-        Shapes and contents are not checked.
+        """Send a request to the worker.
 
         Args:
             do: name of the request.
             tensors: tensors sent with the request.
-            answering: called to answer requests that the worker sends before its reply. None if it may send none.
+            answering: function that answers requests which the worker sends before its reply, such as queries of a
+                model. None if the worker may not send requests.
             **message: other contents of the request, as JSON types.
+
+        Returns:
+            The values and the tensors of the reply. The tensors are on the CPU. Their shapes and contents are not
+            checked.
 
         Raises:
             ModelDied, AttackDied: if the worker ends, does not reply in time, or sends an invalid reply.
@@ -309,7 +323,14 @@ class Worker:
             answer, given = answering(results, tensors)
 
     def refuse(self, reason: str) -> ModelDied | AttackDied:
-        """End the worker because of an invalid message, and return the error to raise."""
+        """End the worker because of an invalid message.
+
+        Args:
+            reason: reason why the message is invalid.
+
+        Returns:
+            The error that the caller must raise.
+        """
         return self._end(f"sent an invalid message ({reason}) and was stopped")
 
     def close(self) -> None:
@@ -322,7 +343,7 @@ class Worker:
             self._server.turn.release()
 
     def abandon(self) -> None:
-        """End the worker without waiting for it. Finalisers use this method, because they may run at any time."""
+        """End the worker without waiting. Finalisers use this method, because they may run at any time."""
         if self._open:
             self._open = False
             self._channel.close()
@@ -333,7 +354,7 @@ class Worker:
 
 
 def error_of(answer: Mapping[str, Any]) -> Exception:
-    """Convert an error in a worker's reply to an exception of the same class, with its text truncated and cleaned."""
+    """Convert an error in a worker's reply to an exception of the same class. The text is shortened and cleaned."""
     kind = _BLAMABLE.get(str(answer["error"]), ModelFailed)
     error = kind.__new__(kind)
     Exception.__init__(error, clean_text(answer))
@@ -347,9 +368,9 @@ def clean_text(answer: Mapping[str, Any]) -> str:
 
 
 def _describe_ended(message: Mapping[str, Any]) -> str:
-    """Describe how a process ended, from the fork server's report.
+    """Describe how a worker ended, from the report of the fork server.
 
-    If a worker forges such a report, it is ended as well.
+    A worker could send a forged report. Such a worker is ended as well.
     """
     status, why = message.get("status"), message.get("why")
     if isinstance(why, str) and why:
@@ -364,7 +385,10 @@ def _describe_ended(message: Mapping[str, Any]) -> str:
 
 
 def memory_limit_bytes(isolation: Isolation, device: str) -> int:
-    """Return a worker's memory limit in bytes. 0 on a GPU, whose driver reserves the whole address range."""
+    """Return the memory limit of a worker in bytes.
+
+    On a GPU it is 0 (no limit), because the driver reserves the whole address range.
+    """
     if not device.startswith("cpu"):
         return 0
     if isolation.gibibytes is not None:

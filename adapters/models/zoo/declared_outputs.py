@@ -48,7 +48,7 @@ def check_declaration(part: str, original: str) -> None:
 
 
 def read_outputs(text: str) -> Outputs:
-    """Parse "outputs:labels", or "labels".
+    """Return the output format declared in "outputs:labels", or "labels" alone.
 
     Raises:
         InvalidInput: if there is no such output format.
@@ -61,10 +61,10 @@ def read_outputs(text: str) -> Outputs:
 
 
 def read_version(text: str) -> str:
-    """Parse "version:2" or "2", a version that becomes part of the model identity.
+    """Return the version declared in "version:2", or "2" alone. The version becomes part of the model identity.
 
     Raises:
-        InvalidInput: unless the version consists of letters, digits, "-", "_" and ".".
+        InvalidInput: if the version has characters other than letters, digits, "-", "_" and ".".
         WrongType: if the argument is not a string.
     """
     if not isinstance(text, str):
@@ -77,5 +77,5 @@ def read_version(text: str) -> str:
 
 
 def version_in(name: str) -> str:
-    """Return the version in a model's name, or "" without one."""
+    """Return the version in a model's name. "" if the name declares no version."""
     return "+".join(read_version(part) for part in name.split("+") if part.startswith(VERSION))

@@ -22,11 +22,11 @@ DIGITS = Path(__file__).parent / "digits"  # weights for scikit-learn's digits
 
 
 class Embedded(NamedTuple):
-    """A model whose weights are included in a package.
+    """A model whose weights are part of an installed package.
 
     Args:
         data_set: data set with the model's classes, as in names of data: "imagenet", "mnist", "cifar10", "digits".
-        load: called with the model's name; returns the classifier.
+        load: function that gets the model's name and returns the classifier.
     """
 
     data_set: str
@@ -95,7 +95,7 @@ def digits_network(channels: int = 1) -> nn.Sequential:
 
 
 def _digits(name: str) -> Classifier:
-    """Build one of the two small networks for digits whose weights davylamp includes. tools/digits trains them."""
+    """Build one of the two small networks for digits. davylamp contains their weights, which tools/digits trains."""
     file = DIGITS / f"{name.removeprefix('demo:')}.pt"
     with loading(name, file), torch.random.fork_rng(devices=[]):
         model = digits_network()
@@ -108,7 +108,7 @@ def _torchvision_key(key: str) -> str:
 
 
 def _file_in(package: str, file: str, library: str) -> Path:
-    """Find a file in an installed package, without importing the package."""
+    """Return the path of a file in an installed package. The package is not imported."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise MissingLibrary(library, "demo")
@@ -133,7 +133,11 @@ _SMALL = ("cifar10", "cifar100", "digits", "fashionMNIST", "mnist")  # data sets
 
 
 def check_demo_classes(model: str, data: str) -> None:
-    """Raise InvalidInput if a built-in model, with or without defences, is used with samples of other classes."""
+    """Check that a built-in model is used with data of its classes. Defences may follow in the model's name.
+
+    Raises:
+        InvalidInput: if the data are embedded samples of a different data set.
+    """
     prefix, _, name = model.partition("+")[0].partition(":")
     if prefix == "demo" and name in _MODELS and not _fits(name, data):
         wanted = _MODELS[name].data_set
@@ -141,7 +145,10 @@ def check_demo_classes(model: str, data: str) -> None:
 
 
 def _fits(name: str, data: str) -> bool:
-    """Whether a model has the classes of some data. Data other than samples of small data sets count as ImageNet."""
+    """Whether a built-in model has the classes of some data.
+
+    Embedded samples of MNIST, CIFAR-10 and digits have their own classes. All other data count as ImageNet.
+    """
     data_set = data.partition("+")[0].rpartition(":")[2]
     return _MODELS[name].data_set == (data_set if data_set in _SMALL else "imagenet")
 

@@ -1,4 +1,4 @@
-"""Converts an image processor of transformers to the resizing, crop and normalisation of a classifier."""
+"""Conversion of an image processor of transformers to the resizing, crop and normalisation of a classifier."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,14 +11,17 @@ _BYTE = 255
 
 
 def read_processor(processor: Mapping[str, Any] | None, side: Any) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings for a `Classifier`, and notes on how they differ from the processor.
+    """Convert an image processor of transformers to settings for a `Classifier`.
 
-    A processor may squeeze images to a square. Instead, the shorter side is resized and the image is cropped, as for
-    timm's models.
+    Some processors stretch images to a square. Here the shorter side is resized and the image is cropped instead, as
+    for timm's models.
 
     Args:
-        processor: the processor's JSON, or None if there is no such file.
-        side: image side in the model's configuration, or None.
+        processor: contents of the processor's JSON file. None if there is no such file.
+        side: side of the images in the model's configuration. None if unknown.
+
+    Returns:
+        The settings, and notes on differences from the processor.
 
     Raises:
         Unsupported: if the processor makes images that are not square.

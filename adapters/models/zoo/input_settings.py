@@ -20,15 +20,15 @@ _LARGEST_FILE = 1 << 24
 
 
 class Preprocessing(NamedTuple):
-    """Input settings from a model name. A setting of None keeps the published value.
+    """Input settings from a model name. If a setting is None, the model's published value is used.
 
     Args:
         resize: length to which the shorter side of an image file is resized. 0 for no resizing.
         crop: side of the square centre crop. 0 for no crop.
         mean: mean per channel, for pixels in [0, 1], or one number for all channels.
-        std: standard deviation, in the form of `mean`.
+        std: standard deviation per channel, or one number for all channels.
         interpolation: interpolation of the resizing.
-        labels: class names in the model's order.
+        labels: class names in the order of the model's outputs.
     """
 
     resize: int | None = None
@@ -45,7 +45,10 @@ def is_input_part(text: str) -> bool:
 
 
 def write_input(settings: Mapping[str, str]) -> str:
-    """Format settings as a part of a model name. `mean` and `std` are numbers or fractions, separated by commas.
+    """Convert settings of the command line to a part of a model name.
+
+    Args:
+        settings: values by setting. `mean` and `std` are numbers or fractions, separated by commas.
 
     Raises:
         DavylampError: as for `parse_input_settings`.
@@ -59,7 +62,7 @@ def write_input(settings: Mapping[str, str]) -> str:
 
 
 def parse_input_settings(text: str) -> Preprocessing:
-    """Parse input settings.
+    """Read the input settings in a part of a model name.
 
     Args:
         text: "input:resize=256,crop=224,mean=0.485/0.456/0.406,std=0.2,interpolation=bicubic,labels=FILE".
@@ -83,11 +86,15 @@ def parse_input_settings(text: str) -> Preprocessing:
 
 
 def apply_input_settings(classifier: Classifier, said: Preprocessing, name: str) -> Classifier:
-    """Replace the published input settings of a classifier.
+    """Replace input settings of a classifier by those in its name.
+
+    Args:
+        classifier: the classifier as published.
+        said: settings in the name.
+        name: name of the model.
 
     Raises:
-        InvalidInput: if mean and std have a different number of channels from the model, or the number of labels is
-            wrong.
+        InvalidInput: if mean and std do not have the model's number of channels, or the number of labels is wrong.
     """
     classifier.name = name
     if said.mean is not None and said.std is not None:
@@ -112,9 +119,16 @@ def apply_input_settings(classifier: Classifier, said: Preprocessing, name: str)
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """Read class names: one per line, a JSON list, or a JSON object of names by index, or of indices by name.
+    """Read the class names in a file.
 
-    In ImageNet's usual object {"0": ["n01440764", "tench"]}, the first element ("n01440764") is the name.
+    The file has one name per line, a JSON list of names, or a JSON object. The object maps indices to names or names to
+    indices. In ImageNet's usual object {"0": ["n01440764", "tench"]}, the first element ("n01440764") is the name.
+
+    Args:
+        path: path of the file.
+
+    Returns:
+        The names in the order of the classes.
 
     Raises:
         Unavailable: if there is no such file.

@@ -1,4 +1,7 @@
-"""Loads models by name, from the collection given by the name's prefix or from a Python file, with any defences."""
+"""Loads models by name. The part of the name before the first ":" selects a collection or a Python file.
+
+Defences may follow.
+"""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -63,24 +66,33 @@ _OF_FILES = (
 
 
 def model_name_patterns() -> list[str]:
-    """Return the fixed model names, and the patterns of all other model names, for help texts."""
+    """Return the names of models for help texts: fixed names, and patterns for all other names."""
     of_providers = [name for each in PROVIDERS.values() for name in each.patterns or each.list_names()]
     return [*of_providers, *_OF_FILES, *PATTERNS]
 
 
 def list_models(pattern: str) -> list[str]:
-    """Return the names that a pattern with `*` is compared with.
+    """Return the names among which the matches of a pattern with `*` are searched.
 
-    These are the models of the collection in the pattern's prefix, or the built-in models without a prefix.
+    Args:
+        pattern: a pattern such as "demo:*". Its prefix selects a collection of models. Without a prefix, the names of
+            the built-in models are returned.
     """
     return _provider_of(pattern).list_names()
 
 
 def match_models(pattern: str, data: str) -> list[str]:
-    """Return the model names that match a pattern with `*` and fit the data. Empty if no name matches.
+    """Return the model names that match a pattern with `*` and fit the data.
 
-    Built-in models are selected by the classes of the data, so "demo:*" matches different models for "demo:mnist" and
+    "demo:*" matches the built-in models with the classes of the data, so the matches differ between "demo:mnist" and
     "demo:imagenet". If no matching model fits the data, all matching names are returned.
+
+    Args:
+        pattern: pattern of names.
+        data: name of the data.
+
+    Returns:
+        The names. Empty if no name matches.
     """
     provider = _provider_of(pattern)
     matches = [name for name in provider.list_names() if fnmatch(name, pattern)]
@@ -162,7 +174,7 @@ def load_model(
 
 
 class _Loader(NamedTuple):
-    """A name, and how its model is loaded in this process. The fields are the arguments of `load_model`."""
+    """The name of a model, with all options for loading the model in this process. See `load_model` for the fields."""
 
     name: str
     device: str
@@ -170,7 +182,7 @@ class _Loader(NamedTuple):
     transport: Transport | None
 
     def load(self) -> Classifier:
-        """Load the model without its last part, and apply this part to it."""
+        """Load the model. A defence or another part at the end of the name is applied to the model before it."""
         name = self.name
         original, _, last = name.rpartition("+")
         if any(is_detector_part(part) for part in original.split("+")):
@@ -195,7 +207,10 @@ class _Loader(NamedTuple):
         return load_model(original, self.device, fold=self.fold, transport=self.transport)
 
     def _load_defended(self, original: str, last: str) -> Classifier:
-        """Load a model with a defence or a detector, which keeps the notes and class names of the model."""
+        """Load a model with a defence or a detector.
+
+        The result has the notes and class names of the undefended model.
+        """
         if is_defence(last):  # also one that names a file, "ensemble:net.py:make"
             loader = self._replace(fold=self.fold and not parse_defence(last).defence.changes_weights)
             classifier = loader._load_original(original)
@@ -215,7 +230,15 @@ class _Loader(NamedTuple):
         return defended
 
     def _load_bare(self, original: str, last: str) -> Classifier:
-        """Load a model without further parts: from a collection, a weights file, or a factory in a file."""
+        """Load a model whose name has no defence, detector or setting after a "+".
+
+        The name is that of a model in a collection, a weights file, or a function in a Python file.
+
+        Args:
+            original: part of the full name before the last "+". It decides between an unknown model and an unknown
+                defence in the error.
+            last: part of the full name after the last "+".
+        """
         name = self.name
         if is_weights_name(name):
             return self._load_trained(name)
@@ -278,12 +301,12 @@ class _Loader(NamedTuple):
         return self._place(apply_criterion(classifier, criterion, self.name), *original.split("+"))
 
     def _place(self, classifier: Classifier, *names: str) -> Classifier:
-        """Move a classifier from the CPU to its device. If a collection has one of the names, it is also quickened.
+        """Move a classifier from the CPU to its device, and make a published model faster.
 
-        Its batch normalisation is folded, and its memory layout chosen (`tools/speed/models.py` measures the effect).
-        Folding is checked on the CPU, because other devices may round too coarsely (TF32) for the comparison of the two
-        functions. On a CPU, channels last is faster for every architecture that was measured; on an NVIDIA GPU, this
-        depends on the architecture.
+        If one of the names belongs to a collection, batch normalisation is folded and the memory layout is chosen
+        (`tools/speed/models.py` measures the effect). The folded and the original model are compared on the CPU,
+        because other devices may round too coarsely (TF32). On a CPU, channels last is faster for all architectures
+        that were measured. On an NVIDIA GPU, this depends on the architecture.
         """
         if not any(name.partition(":")[0] in PROVIDERS for name in names):
             return classifier.to(self.device).freeze()
@@ -300,7 +323,10 @@ class _Loader(NamedTuple):
 
 
 def _meant_source(name: str) -> str:
-    """Return the name with a misspelt prefix corrected ("torchvison:resnet18"). "" if no prefix is similar."""
+    """Return a name with its misspelt prefix corrected, such as "torchvision:resnet18" for "torchvison:resnet18".
+
+    "" if no known prefix is similar.
+    """
     before, plus, last = name.rpartition("+")
     source, colon, rest = last.partition(":")
     if not colon and f"torchvision:{last}" in PROVIDERS["torchvision"].list_names():
@@ -310,7 +336,7 @@ def _meant_source(name: str) -> str:
 
 
 def _is_architecture(part: str, weights: str) -> bool:
-    """Whether the part after a weights file is its architecture, and not a defence."""
+    """Whether the part of a name after a weights file is an architecture. False for a defence."""
     if "+" in weights and not expand_path(weights).is_file():  # a model with weights
         return False
     return part.partition(":")[0] in PROVIDERS or (is_file_name(part) and not is_trained(expand_path(weights)))
@@ -324,16 +350,16 @@ def add_parts(
     version: str = "",
     random: bool = False,
 ) -> str:
-    """Add parts from options to a model name, after the model and before its defences.
+    """Add settings from options of a command to a model name, after the model and before its defences.
 
-    A part that the name already has stays as it is.
+    If the name already has a setting, this setting is not changed.
 
     Args:
         name: name of a model.
-        settings: values by input setting, see `input_settings`. Empty for no part.
-        outputs: output format: "logits", "probabilities", "labels", "logit" or "probability". None for no part.
-        version: letters, digits, "-", "_" and ".". "" for no part.
-        random: whether to declare the model random. A remote model is declared random in its address.
+        settings: input settings by name, see `input_settings`. Empty to add none.
+        outputs: output format: "logits", "probabilities", "labels", "logit" or "probability". None to add none.
+        version: version of the model, of letters, digits, "-", "_" and ".". "" to add none.
+        random: whether to declare the model random. A remote model is declared random in its address instead.
 
     Raises:
         DavylampError: if a value is invalid.

@@ -1,6 +1,8 @@
-"""Loads ONNX files, differentiably if onnx2pytorch reproduces their outputs, or else as black boxes.
+"""Loads ONNX files. If onnx2pytorch reproduces the outputs of a file, the model has gradients.
 
-onnxruntime runs the black boxes.
+Otherwise it is a black box.
+
+onnxruntime computes the outputs of black boxes.
 """
 
 import sys
@@ -28,13 +30,14 @@ _SPREADS = ((0, 1), (-2, 2), (0, 255))  # input ranges of models: pixels, normal
 
 
 class _OnnxProbe(NamedTuple):
-    """Random images with the outputs that onnxruntime computes for them.
+    """Random images, and the outputs that onnxruntime computes for these images.
 
     Args:
-        images: shape (N, C, H, W), in the value range of the file's input, before conversion to its layout and type.
-        answers: the selected output.
-        batch: batch size of the file, or None for any.
-        side: side of the file's images, if only one is known to work.
+        images: images of shape (N, C, H, W), in the value range of the file's input. They are not yet converted to the
+            layout and type of the input.
+        answers: outputs for the images.
+        batch: batch size of the file. None if any size is possible.
+        side: side of the images, if only one size is known to work. None if other sizes may work.
     """
 
     images: Tensor
@@ -93,7 +96,11 @@ def _random_images(channels: int, height: int, width: int) -> Tensor:
 
 
 def _choose(session: Session, proto: Any, probed: _OnnxProbe) -> tuple[OnnxModel, str]:
-    """Return a differentiable module if it matches onnxruntime, or else a black box, and a note on the reason."""
+    """Choose between a differentiable module and a black box for an ONNX file.
+
+    Returns:
+        The module if its outputs match onnxruntime's, otherwise a black box. Also a note with the reason.
+    """
     black_box = OnnxModel(session, None, probed.batch)
     converted, why = _convert(session.file, proto)
     if converted is None:
@@ -112,7 +119,11 @@ def _refusal(why: str) -> str:
 
 
 def _convert(file: OnnxFile, proto: Any) -> tuple[nn.Module | None, str]:
-    """Convert a file with onnx2pytorch. If that is not possible, return None and the reason."""
+    """Convert an ONNX file to a module with onnx2pytorch.
+
+    Returns:
+        The module and "". If the file cannot be converted, None and the reason.
+    """
     if file.element == "uint8":
         return None, "rounding to 8 bits blocks gradients"
     try:
@@ -128,7 +139,11 @@ def _convert(file: OnnxFile, proto: Any) -> tuple[nn.Module | None, str]:
 
 
 def _compare(model: OnnxModel, probed: _OnnxProbe) -> tuple[float, str]:
-    """Return the largest relative difference from onnxruntime, and why the module cannot be used ("" if it can)."""
+    """Compare the outputs of a converted module with those of onnxruntime.
+
+    Returns:
+        The largest relative difference, and the reason why the module cannot be used. "" if it can be used.
+    """
     images = probed.images.clone().requires_grad_()
     try:
         answers = model(images)

@@ -1,6 +1,6 @@
-"""An ONNX file: its input and output, a digest of its content, and a module that runs it.
+"""ONNX files: the input and output of a file, a digest of its content, and a module that runs it.
 
-It is run by onnxruntime, or converted by onnx2pytorch.
+The module uses onnxruntime, or the conversion of the file by onnx2pytorch.
 """
 
 import hashlib
@@ -27,21 +27,21 @@ _PLACES = re.compile(
 
 
 class OnnxFile(NamedTuple):
-    """Interface of an ONNX file.
+    """Facts about an ONNX file: its input, its output and its content.
 
     Args:
         path: path of the file.
         digest: SHA-256 of the file and of its external data.
         input_name: name of the input for images.
         output_name: name of the output with logits, probabilities or labels.
-        place: position of this output.
+        place: position of this output among the outputs of the file.
         element: NumPy type of the images.
         channels_last: whether the input has the shape (N, H, W, C).
-        batch: batch size, or None for any.
-        channels: number of channels, or None if unspecified.
-        height: height of images, or None if unspecified or variable.
-        width: width of images, or None if unspecified or variable.
-        notes: notes on choices made when the file was read.
+        batch: batch size. None if any size is possible.
+        channels: number of channels. None if the file does not specify it.
+        height: height of images. None if the file does not specify it.
+        width: width of images. None if the file does not specify it.
+        notes: notes for the user, on choices that were made when the file was read.
     """
 
     path: Path
@@ -59,7 +59,13 @@ class OnnxFile(NamedTuple):
 
 
 def read_onnx(path: Path) -> tuple[OnnxFile, Any]:
-    """Read a file without running the model. Return its interface, and its `onnx.ModelProto` with external data.
+    """Read an ONNX file without running the model.
+
+    Args:
+        path: path of the file.
+
+    Returns:
+        The facts about the file, and its `onnx.ModelProto` with external data.
 
     Raises:
         MissingLibrary: if onnx is not installed.
@@ -100,7 +106,7 @@ def read_onnx(path: Path) -> tuple[OnnxFile, Any]:
 
 
 def digest_again(path: Path) -> str:
-    """Compute the digest of a file's current content.
+    """Compute the digest of a file again, to detect changes since the file was loaded.
 
     Raises:
         Unavailable: if the file cannot be read.
@@ -115,9 +121,9 @@ def digest_again(path: Path) -> str:
 
 
 class Session:
-    """Runs an ONNX file with onnxruntime on the CPU, with torch's number of threads.
+    """Runs an ONNX file with onnxruntime on the CPU, with as many threads as torch uses.
 
-    A copy in a different process opens the file again.
+    If the object is sent to a different process, that process opens the file again.
 
     Args:
         file: the file, which is opened at the first query.
@@ -173,9 +179,9 @@ class OnnxModel(nn.Module):
     """An ONNX file as a module for images (N, C, H, W).
 
     Args:
-        session: runs the file as a black box, if `converted` is None.
-        converted: conversion of the file by onnx2pytorch, which is differentiable.
-        batch: number of images per call, or None for all.
+        session: runs the file with onnxruntime. It is used if `converted` is None.
+        converted: the file as a differentiable module, made by onnx2pytorch. None for a black box.
+        batch: number of images per call. None to pass all images in one call.
     """
 
     layers_note = ""
@@ -199,7 +205,7 @@ class OnnxModel(nn.Module):
         return answers[0] if len(answers) == 1 else torch.cat(answers)
 
     def _ask(self, piece: Tensor) -> Tensor:
-        """Compute the output for one batch. A batch that is too small is filled up with copies of its last image."""
+        """Compute the output for one batch. If the file needs a larger batch, the last image is repeated."""
         count, missing = len(piece), 0 if self.batch is None else self.batch - len(piece)
         if missing and count:
             piece = torch.cat([piece, piece[-1:].expand(missing, *piece.shape[1:])])
@@ -239,7 +245,10 @@ def _tensors(proto: Any) -> list[Any]:
 
 
 def _input_of(proto: Any, path: Path) -> tuple[Any, str]:
-    """Return the only input that is not a weight, and its element type."""
+    """Return the input of the model for images, and its element type.
+
+    There must be exactly one input that is not a weight.
+    """
     weights = {tensor.name for tensor in proto.graph.initializer}  # older files list weights as inputs as well
     inputs = [each for each in proto.graph.input if each.name not in weights]
     if len(inputs) != 1:
@@ -259,7 +268,11 @@ def _input_of(proto: Any, path: Path) -> tuple[Any, str]:
 
 
 def _output_of(proto: Any, path: Path) -> tuple[str, list[str]]:
-    """Return the name of the output to use and, if there are several, a note on the choice."""
+    """Choose the output of the model.
+
+    Returns:
+        The name of the output. If there are several outputs, also a note on the choice.
+    """
     tensors = [each for each in proto.graph.output if each.type.HasField("tensor_type")]
     if not tensors:
         raise InvalidInput(f"no output of {path} is a tensor")

@@ -1,4 +1,4 @@
-"""Definition of a collection of models, whose names share a prefix."""
+"""Definition of a collection of models, whose names start with the same prefix."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from .state_dict import Architecture
 
 @dataclass(frozen=True)
 class Provider:
-    """A collection of models whose names start with the same prefix.
+    """A collection of models, such as torchvision's. The names of its models start with the same prefix.
 
     Args:
-        prefix: the part of a name before the colon.
-        load: called with the whole name and the part after the prefix. It returns the classifier on the CPU, as
+        prefix: part of a name before the first colon, such as "torchvision".
+        load: function that gets the whole name and the part after the prefix. It returns the classifier on the CPU, as
             published.
         patterns: patterns of the names, for help texts. Empty if `names` lists all.
         names: the names with which a pattern with `*` is compared, without the prefix.
@@ -33,12 +33,13 @@ class Provider:
     load_multi_label: Callable[[str, str], Classifier] | None = None
 
     def matches(self, rest: str) -> bool:
-        """Whether a name, given without its prefix, may belong to this collection.
+        """Whether a name may belong to this collection. A model of this name need not exist.
 
-        Only loading it shows whether it does.
+        Args:
+            rest: name without the prefix.
         """
         return bool(self.patterns) or rest in self.names()
 
     def list_names(self) -> list[str]:
-        """Return the full names with which a pattern with `*` is compared."""
+        """Return the full names among which a pattern with `*` selects models."""
         return [f"{self.prefix}:{name}" for name in self.names()]

@@ -1,4 +1,4 @@
-"""RobustBench's models by their leaderboard names, with the data and threat model of their training."""
+"""RobustBench's models by the names on its leaderboards, with the data and threat model of each."""
 
 import importlib
 import importlib.metadata
@@ -79,7 +79,11 @@ def _load(name: str, rest: str) -> Classifier:
 
 
 def find_listed(rest: str, zoo: list[ZooEntry]) -> ZooEntry:
-    """Find a model by "NAME" or "DATASET/THREAT/NAME", ignoring case.
+    """Find a model of RobustBench by "NAME" or "DATASET/THREAT/NAME". Upper and lower case are not distinguished.
+
+    Args:
+        rest: name of the model.
+        zoo: models to search, see `list_zoo`.
 
     Raises:
         UnknownName: if there is no such model.
@@ -121,7 +125,10 @@ def list_zoo() -> list[ZooEntry]:
 
 @contextmanager
 def _stand_ins() -> Iterator[None]:
-    """Provide pyautoattack as autoattack, and pkg_resources, which setuptools 81 removed, inside the block."""
+    """Provide two packages that RobustBench imports, inside the block.
+
+    The first is autoattack, for which pyautoattack is used. The second is pkg_resources, which setuptools 81 removed.
+    """
     given: dict[str, Any] = {}
     if importlib.util.find_spec("autoattack") is None:
         given = {name: importlib.import_module(f"py{name}") for name in ("autoattack", "autoattack.state")}
@@ -138,7 +145,10 @@ def _stand_ins() -> Iterator[None]:
 
 
 def weights_folder() -> Path:
-    """Return the folder of RobustBench's weights: ./models if it contains any, or else a folder next to torch's."""
+    """Return the folder of RobustBench's weights.
+
+    This is ./models if it contains weights. Otherwise it is a folder next to the folder of torch's weights.
+    """
     here = Path("models")
     return here if any((here / dataset).is_dir() for dataset in _CLASSES) else Path(torch.hub.get_dir()) / "robustbench"
 
@@ -160,7 +170,7 @@ def _weights_of(listed: ZooEntry, name: str) -> list[Path]:
 
 
 def _url_of(listed: ZooEntry) -> str:
-    """Return the URL of the weights of a model that timm knows only after RobustBench was imported."""
+    """Return the URL of the weights of a model that is in timm's registry only after RobustBench was imported."""
     import timm
 
     architecture = f"{listed.name.lower().replace('-', '_')}_{listed.dataset}_{listed.threat.lower()}"
@@ -171,7 +181,15 @@ def _url_of(listed: ZooEntry) -> str:
 
 
 def _fetch(identifier: str, name: str, file: Path) -> None:
-    """Download a file from Google Drive and move it into place when it is complete. There is no hash to verify."""
+    """Download a file from Google Drive. It appears at its path when it is complete.
+
+    Google Drive has no hash to verify.
+
+    Args:
+        identifier: Google Drive's id of the file.
+        name: name of the model.
+        file: path of the downloaded file.
+    """
     url = f"https://drive.google.com/uc?id={identifier}"
     check_reachable(url, name, file)
     sys.stderr.write(f"fetching {url} (of unknown size) to {file}\n")

@@ -1,4 +1,4 @@
-"""Reads plain state dicts without running code, and loads them into an architecture."""
+"""Reads plain state dicts and loads them into an architecture. Code in the files is never run."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -21,11 +21,11 @@ _SHOWN = 3  # number of keys in a message
 
 
 class Architecture(NamedTuple):
-    """A published model without its weights.
+    """The architecture of a published model, without weights.
 
     Args:
-        make: builds the module with random weights for a number of classes.
-        settings: arguments of the `Classifier`, as for the published weights, without the number of classes.
+        make: function that gets a number of classes and returns the module with random weights.
+        settings: arguments of the `Classifier` for the published weights, without the number of classes.
     """
 
     make: Callable[[int], nn.Module]
@@ -33,7 +33,7 @@ class Architecture(NamedTuple):
 
 
 class StateDict(NamedTuple):
-    """Weights by name, and notes on where in the file they were found."""
+    """Weights by name, and notes on the part of the file in which the weights were found."""
 
     weights: dict[str, Tensor]
     notes: tuple[str, ...]
@@ -65,13 +65,13 @@ def read_state(path: Path) -> StateDict:
 
 
 def load_into_architecture(name: str, path: Path, architecture: Architecture, published: str) -> Classifier:
-    """Build an architecture with as many classes as the weights in a file, and load these weights.
+    """Build an architecture with the weights in a file. The number of classes is that of the weights.
 
     Args:
         name: name of the model.
         path: path of the file.
         architecture: the architecture.
-        published: name of the architecture's published weights, whose preprocessing is used.
+        published: name of the architecture's published weights. Their preprocessing is used.
 
     Raises:
         DavylampError: as for `read_state` and `fit_state`.
@@ -103,14 +103,22 @@ def load_into_classifier(name: str, path: Path, classifier: Classifier) -> Class
 
 
 def fit_state(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> list[str]:
-    """Load weights into a module, and return notes on prefixes removed from the weights' names.
+    """Load weights into a module.
 
-    A prefix that all weights share ("module." of DataParallel, "_orig_mod." of compile) is removed unless the
-    module's own weights have it as well.
+    If all names of the weights start with the same prefix ("module." of DataParallel, "_orig_mod." of compile), the
+    prefix is removed. It is not removed if the module's own weights have it, too.
+
+    Args:
+        module: the module, which is changed.
+        weights: weights by name.
+        path: path of the file with the weights, for messages.
+
+    Returns:
+        Notes on removed prefixes.
 
     Raises:
-        InvalidInput: if the weights do not fit. The message names the first three missing, unexpected and mismatched
-            weights.
+        InvalidInput: if the weights do not fit. The message names up to three missing, unexpected and mismatched
+            weights of each kind.
     """
     wanted, notes = module.state_dict(), []
     while (first := _common_part(weights)) and first != _common_part(wanted) and not weights.keys() & wanted.keys():
@@ -124,7 +132,9 @@ def fit_state(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> l
     wrong = [f"{len(names)} {what} ({_named(names)})" for what, names in parts.items() if names]
     if wrong:
         kind = type(module).__name__
-        raise InvalidInput(f"expected weights of {kind} in {path}, of {len(wanted)} got {'; '.join(wrong)}")
+        raise InvalidInput(
+            f"the weights in {path} do not fit {kind}, which has {len(wanted)} tensors: {'; '.join(wrong)}"
+        )
     module.load_state_dict(dict(weights), strict=False)
     return notes
 
@@ -159,7 +169,7 @@ def _is_state(value: Any) -> bool:
 
 
 def _common_part(names: Mapping[str, Any]) -> str:
-    """Return the part before the first dot that all names share. "" if there is none."""
+    """Return the first part of the names, before the first dot, if it is the same for all names. "" if it is not."""
     firsts = {name.partition(".")[0] if "." in name else "" for name in names}
     return firsts.pop() if len(firsts) == 1 else ""
 

@@ -85,10 +85,12 @@ def _config_of(timm: ModuleType, name: str) -> Any:
 
 
 def _file_of(config: Any, name: str) -> Path:
-    """Return the path of the weights in torch's folder or the hub's cache, or that of the future download.
+    """Return the path of the weights in torch's folder or the Hugging Face cache.
 
-    timm itself queries the hub first, even for cached weights, and takes most of a minute to notice that there is no
-    network.
+    They may not have been downloaded yet.
+
+    timm itself would query the Hugging Face hub first, even for cached weights. Without a network, this takes most of a
+    minute.
     """
     from huggingface_hub import hf_hub_url, try_to_load_from_cache
 

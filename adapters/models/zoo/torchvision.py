@@ -40,7 +40,7 @@ def list_models() -> list[str]:
 
 
 def weights_of(rest: str) -> Any:
-    """Return the member of torchvision's weights enum for "NAME" or "NAME:WEIGHTS"."""
+    """Return torchvision's weights for "NAME" (the default weights) or "NAME:WEIGHTS", as a member of its enum."""
     from torchvision import models
 
     architecture, _, tag = rest.partition(":")
@@ -57,7 +57,7 @@ def weights_of(rest: str) -> Any:
 
 
 def preprocessing_of(weights: Any) -> dict[str, Any]:
-    """Return the arguments of `Classifier` that follow from a weights enum member. Nothing is downloaded."""
+    """Return the arguments of `Classifier` that belong to weights of torchvision. Nothing is downloaded."""
     transforms = weights.transforms()
     return {
         "num_classes": len(weights.meta["categories"]),

@@ -34,9 +34,14 @@ def checkpoint_folder() -> Path:
 
 @contextmanager
 def loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
-    """Convert errors from reading weights to Unavailable, and prevent unpickling of code inside the block.
+    """Convert errors in reading weights to Unavailable, and prevent unpickling of code, inside the block.
 
-    torch then reads only tensors and plain containers, whatever arguments a library passes.
+    torch then reads only tensors and plain containers, whatever arguments a library passes to `torch.load`.
+
+    Args:
+        name: name of the model.
+        file: file of the weights.
+        *errors: classes of errors to convert.
     """
     with _ONE_AT_A_TIME:
         before = {switch: os.environ.pop(switch, None) for switch in _SWITCHES}
@@ -56,9 +61,9 @@ def loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
 
 
 def check_reachable(url: str, name: str, file: Path) -> int | None:
-    """Check that the server of the weights responds, and return the size of the file in bytes, if it states one.
+    """Check that the server of the weights responds. Return the size of the file in bytes, or None if it is not stated.
 
-    This is called before a model is built, so that a missing network is detected in seconds instead of minutes.
+    Call this function before building a model. A missing network is then detected in seconds instead of minutes.
 
     Raises:
         Unavailable: if the server cannot be reached.
@@ -77,14 +82,14 @@ def check_reachable(url: str, name: str, file: Path) -> int | None:
 
 
 def fetch_weights(url: str, name: str, megabytes: float | None = None) -> Path:
-    """Return the path of the weights at a URL.
+    """Return the path of the weights at a URL. If the file is missing, it is downloaded to torch's folder.
 
-    A missing file is downloaded to torch's folder, and its hash is verified.
+    The hash of the file is verified.
 
     Args:
-        url: URL whose file name contains the first digits of the file's SHA-256, as in torch.hub.
+        url: URL of the file. The name of the file contains the first digits of its SHA-256, as in torch.hub.
         name: name of the model.
-        megabytes: expected size in MB. A larger file is not downloaded.
+        megabytes: expected size in MB. A larger file is not downloaded. None for any size.
 
     Raises:
         Unavailable: if the file cannot be downloaded, or its hash is wrong.
@@ -106,10 +111,10 @@ def fetch_weights(url: str, name: str, megabytes: float | None = None) -> Path:
 
 
 def check_hash(name: str, file: Path) -> None:
-    """Raise Unavailable unless a file's SHA-256 starts with the digits in its name.
+    """Raise Unavailable unless a file's SHA-256 starts with the digits in its name, as in torch.hub's NAME-HASH.pth.
 
-    The name has torch.hub's form NAME-HASH.pth. A file without a hash in its name is not checked. In the Hugging Face
-    cache, where files are links, the name of the link's target is used.
+    A file without a hash in its name is not checked. Files in the Hugging Face cache are links. For these, the name of
+    the link's target has the hash.
     """
     wanted = _HASH_IN_NAME.search(file.name) or _SHA256.fullmatch(file.resolve().name)
     if not file.is_file():

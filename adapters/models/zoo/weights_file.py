@@ -1,4 +1,7 @@
-"""davylamp's weights files, which contain a model's name, its weights and its card. Code in them is never run."""
+"""davylamp's weights files. A file contains the name of a model, its weights and its model card.
+
+Code in it is never run.
+"""
 
 import hashlib
 import json
@@ -19,11 +22,11 @@ _SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".tar")
 
 
 class WeightsFile(NamedTuple):
-    """Contents of a weights file.
+    """Contents of a weights file of davylamp.
 
     Args:
-        base: name of the model to which the weights belong. "" if it had no name.
-        code: SHA-256 of the base model's Python file when the weights were saved. "" if the model has no such file.
+        base: name of the model to which the weights belong. "" if the model had no name.
+        code: SHA-256 of the model's Python file when the weights were saved. "" if the model is not in a Python file.
         weights: weights of the module by name.
         card: description of the training.
     """
@@ -51,7 +54,10 @@ def is_trained(path: Path) -> bool:
 
 
 def base_model_name(name: str) -> str:
-    """Return the name of the model that defines the architecture: the base of a weights file, or the model itself."""
+    """Return the name of the model whose architecture a name uses.
+
+    For a weights file, this is the model named in the file. For "MODEL+weights.pt", it is MODEL.
+    """
     if not is_weights_name(name):
         return name
     path = expand_path(name)
@@ -62,7 +68,10 @@ def base_model_name(name: str) -> str:
 
 
 def pack_weights(base: str, weights: dict[str, Tensor], card: dict[str, Any]) -> dict[str, Any]:
-    """Return the data that `torch.save` writes. A base model in a Python file is stored with its absolute path."""
+    """Convert weights to the data that `torch.save` writes.
+
+    The name of a model in a Python file gets an absolute path.
+    """
     code = ""
     if is_file_name(base):
         path, factory = split_file_name(base)
@@ -87,12 +96,12 @@ def load_weights(name: str, base: str, load: Callable[[str], Classifier]) -> Cla
 
     Args:
         name: name of the file.
-        base: name of the model into which the weights are loaded. "" for the model named in the file.
-        load: loads a model by its name, on the CPU, with every layer as published.
+        base: name of the model into which the weights are loaded. "" for the model that is named in the file.
+        load: function that loads a model by name, on the CPU, without folded layers.
 
     Raises:
         Unavailable: if the file cannot be read.
-        InvalidInput: if the file is not a weights file, its base model has changed, or the weights do not fit.
+        InvalidInput: if the file is not a weights file, its model has changed, or the weights do not fit.
     """
     path = expand_path(name)
     stored = read_weights(path)
@@ -106,7 +115,7 @@ def load_weights(name: str, base: str, load: Callable[[str], Classifier]) -> Cla
 
 
 def _checked_base(path: Path, stored: WeightsFile) -> str:
-    """Return the name of the model in a file, after checking that its Python file exists and has not changed."""
+    """Return the name of the model in a weights file. Check that the model's Python file exists and has not changed."""
     if not stored.base:
         raise InvalidInput(f"{path} does not record the name of its model; use MODEL+{path}")
     if is_file_name(stored.base):

@@ -77,4 +77,4 @@ def test_the_command_says_what_it_ran(run):
     assert "1 implementation, 1 run: 0 false results" in out
     code, _, err = run("test-attack", "--misbehaving", "torchattacks:fgsm", "--plant", "nam")
     assert code == 1
-    assert "unknown planted model 'nam'; did you mean nan" in err
+    assert "unknown misbehaving model 'nam'; did you mean nan" in err

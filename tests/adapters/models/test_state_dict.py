@@ -132,7 +132,7 @@ def test_a_defence_stands_behind_both(folder, net):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda s: {"1.weight": s["1.weight"]}, r"of 2 got 1 missing \(1.bias\)$"),
+        (lambda s: {"1.weight": s["1.weight"]}, r"which has 2 tensors: 1 missing \(1.bias\)$"),
         (lambda s: {**s, "2.a": s["1.bias"]}, r"1 unexpected \(2.a\)$"),
         (lambda s: {**s, "1.bias": torch.rand(9)}, r"1 of a different shape \(1.bias \(9,\) for \(4,\)\)$"),
         (lambda s: {f"{k}.x": s["1.bias"] for k in "abcde"}, r"5 unexpected \(a.x, b.x, c.x, ...\)$"),

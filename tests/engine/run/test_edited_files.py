@@ -61,7 +61,7 @@ def test_what_was_edited_after_the_plan_is_not_recorded_as_planned(files, name):
     plan = make_plan(config())
     edit(files, name)
     summary = evaluate(plan, ResultsStore("results"))
-    assert all("is not the one that the evaluation was planned for" in reason for reason in summary.failed.values())
+    assert all("differs from the plan of this evaluation" in reason for reason in summary.failed.values())
     assert len(summary.failed) == 1
     again = evaluate(make_plan(config()), ResultsStore("results"))
     assert (again.done, again.failed) == (1, {})
@@ -79,7 +79,7 @@ def test_an_attack_in_another_process_is_not_recorded_if_it_was_edited(files):
     plan = make_plan(config())
     edit(files, "step")
     (reason,) = evaluate(plan, ResultsStore("results"), executor=WorkerPoolExecutor(1)).failed.values()
-    assert "step.py:attack is not the one" in reason
+    assert "step.py:attack differs from the plan" in reason
 
 
 def test_a_metric_that_was_edited_is_not_recorded_as_planned(files):
@@ -92,7 +92,7 @@ def test_a_metric_that_was_edited_is_not_recorded_as_planned(files):
 def test_a_model_that_is_another_each_time_is_refused(files):
     (files / "net.py").write_text(RANDOM)
     (reason,) = evaluate(make_plan(config()), ResultsStore("results")).failed.values()
-    assert "made with random numbers" in reason
+    assert "draws random numbers" in reason
 
 
 def test_what_a_script_defines_is_sent_to_workers_by_value(files, digits):

@@ -97,7 +97,7 @@ def test_an_edited_surrogate_is_another_one(files):
     (files / "net.py").write_text(NET.replace("build(3)", "build(4)"))
     assert make_plan(config()).cells[0].key != before.cells[0].key
     late = evaluate(before, ResultsStore("late"), executor=InProcessExecutor())
-    assert all("net.py" in reason and "is not the one" in reason for reason in late.failed.values())
+    assert all("net.py" in reason and "differs from the plan" in reason for reason in late.failed.values())
     after = evaluate(make_plan(config()), ResultsStore("r"), executor=bench)
     assert (after.done, after.failed) == (4, {})
 

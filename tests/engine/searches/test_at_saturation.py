@@ -148,7 +148,7 @@ def test_tables_and_the_report_show_it_at_its_radius(digits, images, tmp_path):
     (curve,) = build_curves(tmp_path, bootstrap=0).curves
     assert curve.labels["implementation"] == NAME
     page = build_report(tmp_path)
-    assert "within 1% of the highest success" in page
+    assert "is within 0.01 of the highest" in page
     assert "smallest change" not in page.partition('<section id="verdict"')[2].partition("<table")[0]
     assert any(check.cell == outcome.cell.key for check in check_folder(tmp_path))
     assert libraries_of([NAME, "at-saturation(art:fgsm)"]) == ["foolbox", "art"]

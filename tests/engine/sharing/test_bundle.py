@@ -215,7 +215,7 @@ def test_the_commands_pack_read_rank_and_unpack(run, small_folder, tmp_path):
     options = ("--licence", "CC0-1.0", "--creator", "me")
     code, out, _ = run("export", small_folder, "digits.zip", *options)
     assert code == 0
-    assert "3 cells" in out
+    assert "3 runs" in out
     code, _, errors = run("import", "digits.zip", "-o", "back")
     assert code == 0, errors
     assert run("table", "digits.zip", "--json")[1] == run("table", "back", "--json")[1]

@@ -190,7 +190,7 @@ def test_images_of_another_size_are_refused_before_they_are_sent(digits, serve):
 
 def test_a_type_that_images_do_not_have_is_unsupported(serve):
     with pytest.raises(
-        Unsupported, match=r"takes x INT8 \[-1, 3, 16, 16\]; images are sent as FP16, FP32, FP64, UINT8"
+        Unsupported, match=r"x INT8 \[-1, 3, 16, 16\], but davylamp sends images only as FP16, FP32, FP64, UINT8"
     ):
         load_model(serve(datatype="INT8").url)
 
