@@ -1,7 +1,6 @@
 """Compares two implementations image by image, and decides the verdict by `RULE`."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
