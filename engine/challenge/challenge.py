@@ -76,7 +76,7 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
     """
     chosen = replace(QUICK if quick else ChallengeBudget(), **dict(effort or {}))
     defendant = _defendant(model, original, surrogates, partial(loading.load, device=device))
-    limit = QUICK_IMAGES if quick and limit is None else limit
+    asked, limit = limit, QUICK_IMAGES if quick and limit is None else limit
     if isinstance(data, str):
         images, name = load_data_for(defendant.model, data, limit), data
     else:
@@ -88,7 +88,7 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
         defendant, images, name, out, norm=norm, epsilon=epsilon, effort=chosen, seed=seed, say=say
     ).run()
     notes = [
-        *note_fewer(name, len(images.labels), limit),
+        *note_fewer(name, len(images.labels), asked),
         *_quick_note(len(images.labels), len(images.labels if isinstance(data, str) else data.labels), chosen, quick),
         *run.notes,
         *([_FRESH_SAMPLES] if defendant.model.random else []),
