@@ -61,6 +61,9 @@ def test_the_page_says_what_was_missed_and_what_did_not_run():
     assert "| size |  | 6 MB |  | <= 5 | missed |  |" in page
     assert "| speed | a\\|b | not measured |  |  |  | not installed |" in page
     assert "**did not run: no memory**" in page
+    section = results.BenchmarkSection("Sizes", "report", reason="Reason: pictures.")
+    assert results.write_section(section, [ours], "", 1.0, "now").endswith("|\n\nReason: pictures.")
+    assert "Reason" not in results.write_section(section, [theirs], "", 1.0, "now")
     assert "2 minutes" in page
     assert "Quick" not in page
 
