@@ -100,7 +100,10 @@ def check_files(archive: zipfile.ZipFile, files: Mapping[str, str], more: Collec
     if len(there) != len(set(there)):  # unpacking could choose a different duplicate
         raise InvalidInput("the archive contains two files with the same name")
     if differing := sorted(set(there) ^ {*files, *more}):
-        raise InvalidInput(f"{differing[0][:100]!r} is only in the archive or only in the manifest's list of files")
+        raise InvalidInput(
+            f"expected the archive to contain exactly the files of the manifest, but {differing[0][:100]!r} is in only "
+            "one of the two"
+        )
     for name, digest in files.items():
         hashed = hashlib.sha256()
         with archive.open(name) as file:

@@ -147,7 +147,7 @@ def test_what_is_no_backup_or_damaged_is_refused(folder, users, add, tmp_path):
         back_up(folder, folder.path / "lab.tar.gz")
     with pytest.raises(InvalidInput, match="empty folder"):
         restore(file, folder.path)
-    with pytest.raises(Unavailable, match="no file"):
+    with pytest.raises(Unavailable, match="does not exist"):
         restore(tmp_path / "none.tar.gz", tmp_path / "new")
     (tmp_path / "cut.tar.gz").write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     (tmp_path / "text.tar.gz").write_text("hello")

@@ -211,7 +211,7 @@ def test_keys_are_for_the_server_alone_and_the_same_next_time(folder):
 def test_a_database_of_another_version_and_a_folder_of_another_kind_are_refused(folder, tmp_path):
     with folder.database.writing() as session:
         session.get_one(FactRow, "version").value = 99
-    with pytest.raises(StoreMismatch, match="version 3 to 5, got 99"):
+    with pytest.raises(StoreMismatch, match="version 3 to 5, got version 99"):
         ServerFolder(folder.path, folder.database.address)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("")

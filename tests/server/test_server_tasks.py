@@ -329,7 +329,7 @@ def test_a_finished_task_is_signed_and_what_was_changed_is_noticed(folder, wait,
         with zipfile.ZipFile(path, "w") as archive:
             for name, data in {**content, **changed}.items():
                 archive.writestr(name, data)
-        with pytest.raises(InvalidInput, match=r"expected|was changed after|differ from"):
+        with pytest.raises(InvalidInput, match=r"expected|was changed after"):
             verify_export(path)
     assert "config-0.toml" in content
     with zipfile.ZipFile(path, "w") as archive, warnings.catch_warnings():
@@ -365,7 +365,7 @@ def test_settings_that_are_none_are_refused_before_a_task_waits(wait, settings, 
 
 
 def test_components_stand_where_their_kind_belongs(wait, embedded):
-    with pytest.raises(InvalidInput, match="models only, got foolbox-fgsm, an attack"):
+    with pytest.raises(InvalidInput, match="models only, got foolbox-fgsm, which is an attack"):
         wait(models=[embedded["foolbox:fgsm"]])
 
 
