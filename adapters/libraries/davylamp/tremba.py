@@ -173,7 +173,10 @@ def make_networks(inputs: Tensor) -> tuple[nn.Module, nn.Module]:
 
 
 def _block(before: int, between: int, after: int, stride: int = 1) -> list[nn.Module]:
-    """Return two convolutions, each with a ReLU and a normalisation. The second one enlarges its input if strided."""
+    """Return two convolutions, each with a ReLU and a normalisation.
+
+    If `stride` is above 1, the second convolution enlarges its input by this factor.
+    """
     second: nn.Module = nn.Conv2d(between, after, 3, padding=1)
     if stride > 1:
         second = nn.ConvTranspose2d(between, after, 3, stride, padding=1, output_padding=1)
