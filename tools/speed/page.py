@@ -65,7 +65,13 @@ SECTIONS = {
     "engine": BenchmarkSection("Evaluations", "engine"),
     "report": BenchmarkSection("Reports", "report"),
     "robustbench": BenchmarkSection("A folder of RobustBench's size", "folders", ("--sizes", "robustbench")),
-    "canary": BenchmarkSection("A folder of CANARY's size", "folders", ("--sizes", "canary")),
+    "canary": BenchmarkSection(
+        "A folder of CANARY's size",
+        "folders",
+        ("--sizes", "canary"),
+        "Reason: the report's time has no large part. Processor time in a profile of 2026-11-28: curves over radii "
+        "18 %, imports 13 %, tables 12 %, drawing charts 11 %, reading records 9 %, paired tests 7 %, HTML 6 %.",
+    ),
 }
 SCALE = "scale"
 PACKAGES = (
