@@ -14,7 +14,7 @@ that of the library called directly. Planning includes loading the model.
 import tempfile
 import time
 import warnings
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -51,7 +51,7 @@ def photos(count: int) -> Data:
     return Data((data.inputs[places] + shift).clamp(0, 1), data.labels[places], [str(place) for place in range(count)])
 
 
-def timed(function: Callable[..., Any], name: str, spent: Counter[str]) -> Callable[..., Any]:
+def timed(function: Callable[..., Any], name: str, spent: dict[str, float]) -> Callable[..., Any]:
     """Return a function that adds the processor time of its calls to `spent`."""
 
     def call(*arguments: Any, **keywords: Any) -> Any:
@@ -59,18 +59,18 @@ def timed(function: Callable[..., Any], name: str, spent: Counter[str]) -> Calla
         try:
             return function(*arguments, **keywords)
         finally:
-            spent[name] += time.process_time() - start  # type: ignore[assignment]
+            spent[name] = spent.get(name, 0.0) + time.process_time() - start
 
     return call
 
 
-def evaluate_timed(config: Config) -> Counter[str]:
+def evaluate_timed(config: Config) -> dict[str, float]:
     """Plan and evaluate into a temporary folder. Return processor seconds of the parts, and of all as "evaluation".
 
     Raises:
         RuntimeError: if a run fails.
     """
-    spent: Counter[str] = Counter()
+    spent: dict[str, float] = {}
 
     def run(folder: str) -> None:
         plan = timed(make_plan, "planning", spent)(config)
@@ -92,13 +92,13 @@ def measure_overhead(images: int, steps: int, rounds: int, goal: float | None = 
     batches = list(zip(*(each[right].split(DEFAULT_BATCH_SIZE) for each in data[:2]), strict=True))
     parameters = {"steps": steps, "step_size": 1 / 255, "random_start": False}
     attack = AttackChoice(f"{LIBRARY}:pgd", "linf", 4 / 255, parameters=parameters)
-    whole, direct, parts = list[float](), list[float](), Counter[str]()
+    whole, direct, parts = list[float](), list[float](), defaultdict[str, float](float)
     with tempfile.TemporaryDirectory() as folder:
         np.savez(path := Path(folder, "images.npz"), inputs=data.inputs.numpy(), labels=data.labels.numpy())
         config = Config((MODEL,), (attack,), f"npz:{path}")
 
         def bare() -> None:
-            spent: Counter[str] = Counter()
+            spent: dict[str, float] = {}
             for inputs, labels in batches:
                 timed(library_call, "attack", spent)(LIBRARY, classifier, inputs, labels, steps)
             direct.append(spent["attack"])
@@ -106,15 +106,17 @@ def measure_overhead(images: int, steps: int, rounds: int, goal: float | None = 
         def engine() -> None:
             spent = evaluate_timed(config)
             whole.append(spent.pop("evaluation"))
-            parts.update(spent)
+            for name, seconds in spent.items():
+                parts[name] += seconds
 
         for turn in range(rounds):
             for each in (bare, engine) if turn % 2 else (engine, bare):
                 each()
     total = sum(direct)
-    parts["judging"] -= total  # type: ignore[assignment]
-    parts["rest"] = sum(whole) - total - sum(parts.values())  # type: ignore[assignment]
-    shares = ", ".join(f"{name} {seconds / total:.3f}" for name, seconds in parts.most_common())
+    parts["judging"] -= total
+    parts["rest"] = sum(whole) - total - sum(parts.values())
+    ranked = sorted(parts.items(), key=lambda part: -part[1])
+    shares = ", ".join(f"{name} {seconds / total:.3f}" for name, seconds in ranked)
     note = (
         f"PGD, {steps} steps, {int(right.sum())} of {images} images attacked, {rounds} rounds; of the attack: {shares}"
     )
@@ -135,8 +137,8 @@ def main() -> None:
         evaluate_timed(Config((MODEL,), (AttackChoice(f"{LIBRARY}:fgsm", "linf", 4 / 255),), limit=2))  # imports
         sizes = [(20, 10, options.rounds, None), (20, 40, options.rounds, 1.1), (options.many, 40, 1, 1.05)]
         figures = []
-        for size in [(2, 2, 1, 1.1)] if options.quick else sizes:
-            figures.append(measure_overhead(*size))
+        for images, steps, rounds, goal in [(2, 2, 1, 1.1)] if options.quick else sizes:
+            figures.append(measure_overhead(images, steps, rounds, goal))
             print(figures[-1], flush=True)
     finish(figures, options.json)
 
