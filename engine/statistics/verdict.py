@@ -1,6 +1,7 @@
 """Compares two implementations image by image, and decides the verdict by `RULE`."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -19,22 +20,26 @@ UNEQUAL_COST = 2.0  # ratio of queries from which a verdict mentions the unequal
 MARGIN = 0.05  # equivalence: success rates at most 5 points apart
 DISTANCE_MARGIN = 0.05  # equivalence of minimum-norm attacks: median ratio of distances at most 5 % from 1
 
-RULE = (
-    "identical: on every compared image, the examples of both implementations agree in success, prediction, largest "
-    "change and a random projection, up to float32 rounding (1e-6), and at least one image was changed. "
-    "weaker: the exact McNemar test on success is significant or, for minimum-norm attacks, Wilcoxon's test on the "
-    "distances of images that both implementations fool. A comparison consists of the implementations of one attack "
-    "on one model and its images, under one threat model. The probability of a false difference in a comparison is "
-    "at most 5 % (Bonferroni): a p-value is not corrected, but significant only below 5 % divided by the number of "
-    "pairs, and by 2 if a pair has both tests. Intervals have the same level: an interval that excludes 0 shows a "
-    "difference. "
-    "equivalent: both bounds of the interval of the difference of success rates are within 5 points of 0 and, for "
-    "minimum-norm attacks, those of the median ratio of distances within 5 % of 1. "
-    "no difference found: neither weaker nor equivalent. "
-    "undecided: there are too few images for any outcome to be significant. "
-    "broken: the implementation failed, or more than a tenth of its results are invalid through its fault. "
-    "A result that is invalid through the library's fault counts as a failure of the attack. A result that is invalid "
-    "through the model's fault, or for an unknown reason, is omitted, and the interval covers both possible outcomes. "
+RULE: Mapping[str, str] = {  # condition of each verdict; the first that holds gives the verdict
+    "broken": "An implementation failed, or more than a tenth of its results are invalid because of its library.",
+    "identical": "On every compared image, success, prediction, largest change and a random projection agree up to "
+    "float32 rounding (1e-6). At least one image was changed.",
+    "weaker": "One implementation fools significantly fewer images (exact McNemar test). For minimum-norm attacks "
+    "also: its distances are significantly larger on the images that both fool (Wilcoxon's test).",
+    "undecided": "There are too few images: no outcome could be significant. Or the omitted images (invalid results) "
+    "could change the verdict.",
+    "equivalent": "The success rates differ by at most 5 points: both bounds of the interval of the paired difference "
+    "are within 5 points. For minimum-norm attacks also: the median ratio of distances is within 5 % of 1.",
+    "no difference found": "No other condition holds.",
+}
+RULE_NOTES = (
+    "A comparison is one attack on one model and its images, under one threat model. At most 5 % of comparisons "
+    "contain a false difference. For this, a p-value is significant only below 5 % divided by the number of pairs "
+    "(Bonferroni), and by 2 if a pair has both tests. The p-values themselves are not corrected. Intervals have the "
+    "corrected level, so an interval that excludes 0 is a significant difference.",
+    "If the library caused an invalid result, it counts as a failure of the attack. If the model caused it, or the "
+    "cause is unknown, the image is omitted from the tests and counted. The interval covers both possible outcomes of "
+    "such an image.",
 )
 
 
