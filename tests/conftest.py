@@ -62,6 +62,15 @@ def _same_draws():
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _same_trace():
+    """Coverage goes on after a program that sets a trace function and then none, as AutoAttack does."""
+    trace = sys.gettrace()
+    yield
+    if sys.gettrace() is not trace:
+        sys.settrace(trace)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _fast_files():
     """A file need not survive a loss of power: no test has one, and a slow disk would decide how long tests take."""
