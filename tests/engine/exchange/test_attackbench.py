@@ -194,7 +194,7 @@ def test_a_file_of_another_model_is_refused(folder, tmp_path):
         ({"distances": {"linf": [0.1] * N}}, "expected distances in linf, l2, l1 or l0, got l2"),
         ({"distances": {"l2": [0.1]}}, "12 numbers"),
         ({"distances": {"l2": [math.nan] * N}}, "NaN"),
-        ({"distances": {"l2": [-1.0] * N}}, "less"),
+        ({"distances": {"l2": [-1.0] * N}}, "negative"),
         ({"distances": {"l2": ["a"] * N}}, "12 numbers"),
         ({"hashes": []}, "has no hashes"),
         ({"hashes": ["ab"] * N}, "SHA-512"),

@@ -167,7 +167,7 @@ def test_the_test_set_can_be_named_and_others_are_mentioned(writer, run):
         davylamp.standing(folder, test_set="cifar11")
     result = davylamp.standing(folder, test_set="cifar10")
     assert [each.model for each in result.made] == ["mine"]
-    assert any(note.startswith("not placed: small: no board") for note in result.notes)
+    assert any(note.startswith("not placed: small: there is no leaderboard") for note in result.notes)
     code, out, _ = run("standing", folder, "--test-set", "cifar10", "--json")
     assert code == 0
     assert json.loads(out)["placements"][0]["rank"] == result.made[0].rank
