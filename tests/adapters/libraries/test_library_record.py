@@ -230,7 +230,7 @@ BROKEN = {
     ),
     "names an unknown finding": ("LIBRARY = make('odd', row('odd', 'pgd', findings=('f',)))", "issue is called f"),
     "gives an attack another meaning": (
-        "LIBRARY = make('odd', introduces=(Attack('pgd', 'x', 'minimum-norm', 'white-box', ''),))", "already"
+        "LIBRARY = make('odd', introduces=(Attack('pgd', 'x', 'minimum-norm', 'white-box', ''),))", "differently"
     ),
 }  # fmt: skip
 MAKE = """

@@ -216,7 +216,7 @@ def test_keywords_win_over_what_was_read():
     ("thing", "words"),
     [
         (3, "expected a function"),
-        (lambda model: model, r"as \(model, inputs, labels, epsilon"),
+        (lambda model: model, r"arguments \(model, inputs, labels, epsilon"),
         (lambda model, inputs, labels, epsilon, secret: inputs, "a default for parameter secret"),
         (
             lambda x, y, model, epsilon: x,
