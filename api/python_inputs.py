@@ -247,12 +247,17 @@ def classifiers_from_modules(
 ) -> tuple[dict[str, Classifier] | None, dict[str, Any]]:
     """Convert the argument `models` of a public function.
 
-    Modules are wrapped as classifiers without a copy, and restored when the stack is closed. The version label becomes
-    part of their names.
+    A module is wrapped as a classifier without a copy. When `stack` is closed, the module has its earlier state again.
+
+    Args:
+        models: a module, modules by name, or names of models.
+        stack: context managers that the caller closes at the end.
+        settings: other arguments of the function.
+        version: version label, which becomes part of the name of each module.
 
     Returns:
-        For modules, the classifiers by name, and the settings with the device of the modules. For names, None and the
-        settings with the names as `models`.
+        The classifiers by name, or None if `models` consists of names. And `settings`, to which the device of the
+        modules was added, or the names of the models as "models".
     """
     if isinstance(models, nn.Module):
         models = {name_of(models): models}

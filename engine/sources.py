@@ -107,7 +107,7 @@ class DataSource:
         """Return the source of the images of a record.
 
         Args:
-            subject: model on data of the record.
+            subject: the model and the images of the record.
             data: the images, or a different name under which they can be loaded. None for the name in the record.
         """
         name, given = (data, None) if isinstance(data, str) else (subject.data, data)

@@ -246,7 +246,7 @@ def _gradients(
     finally:
         handle.remove()
     if not isinstance(logits, Tensor) or logits.ndim != 2 or not caught:
-        raise ValueError("expected a model that runs the layer and returns logits of shape (N, K)")
+        raise ValueError("expected a model that runs the chosen layer and returns logits of shape (N, K)")
     if len(classes) and int(classes.max()) >= logits.shape[1]:
         raise ValueError(f"expected classes below {logits.shape[1]}, got {int(classes.max())}")
     if len(caught[-1]) == len(logits):

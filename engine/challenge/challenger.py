@@ -259,7 +259,7 @@ class ChallengeRunner:
         return made + self._left_out(part, plan, made_on, way)
 
     def _left_out(self, part: Part, plan: Plan, made_on: str, way: str) -> list[AttackOutcome]:
-        """Return the result of each attack without a run in the plan, as a failed attack with the reason."""
+        """Return a failed result, with the reason, for each attack that the plan has left out."""
         planned = {place for places in plan.choices.values() for place in places}
         gone = [choice for place, choice in enumerate(plan.config.attacks) if place not in planned]
         if not gone:

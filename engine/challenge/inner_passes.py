@@ -89,7 +89,8 @@ def optimisation_note(model: Classifier, image: Tensor) -> list[str]:
         return [f"{model.name}: could not count the passes that one query costs ({one_line(failure)})"]
     if not isinstance(counted, (list, tuple)) or len(counted) != 3 or {type(each) for each in counted[:2]} != {int}:
         raise ModelFailed(
-            f"expected two numbers of passes from the process of {model.name}, got {type(counted).__name__}"
+            f"expected the numbers of forward and backward passes from the process of {model.name}, got "
+            f"{type(counted).__name__}; run the challenge again"
         )
     inner = InnerPasses(*counted)
     if not inner.backwards:

@@ -160,7 +160,7 @@ def _run(path: Path, document: Mapping[str, Any], about: Mapping[str, Any], dist
 
 def _envelope(path: Path, about: Mapping[str, Any], norm: str, distances: Any) -> AttackBenchRun:
     if not isinstance(distances, dict):
-        raise InvalidInput(f"expected distances by hash in {path}, got {type(distances).__name__}")
+        raise InvalidInput(f"expected a distance for each image hash in {path}, got {type(distances).__name__}")
     hashes = _hashes(path, [*distances])
     distance, missing = _distances(path, [*distances.values()], norm, len(hashes)), np.full(len(hashes), math.nan)
     return AttackBenchRun(

@@ -236,7 +236,7 @@ def chosen_text(chosen: Mapping[str, Any]) -> str:
 
 
 def assumed_texts(rows: Iterable[Implementation]) -> list[str]:
-    """Return a message for each user's attack about which davylamp made assumptions."""
+    """Return messages about the assumptions that davylamp made about attacks of the user, one for each attack."""
     assumed = dict.fromkeys((row.name, row.assumed) for row in rows if row.assumed)
     return [f"{name}: assumed {' and '.join(each)}" for name, each in assumed]
 

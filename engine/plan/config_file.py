@@ -107,7 +107,9 @@ def config_from(table: Mapping[str, Any]) -> Config:
         find_preset(preset if isinstance(preset, str) else format_value(preset))
         if "attacks" not in values:
             start = f"davylamp evaluate --preset {preset} --print-config"
-            raise InvalidInput(f"preset: the file names the preset {preset} but has no attacks; start from {start}")
+            raise InvalidInput(
+                f"preset: the file names the preset {preset} but has no attacks; write a complete file with: {start}"
+            )
     return Config(**values)
 
 

@@ -138,8 +138,13 @@ def probe_gradients(classifier: Classifier, inputs: Tensor, labels: Tensor) -> d
     """Compute the gradient of the cross-entropy for each image, and describe which gradients are unusable.
 
     Returns:
-        JSON types: indices of images with a zero ("zero") or non-finite gradient ("not_finite"), whether the gradient
-        is equal for different images ("constant"), and the reason if there are no gradients ("unavailable", "none").
+        A dictionary of JSON types:
+
+        - "images": number of images.
+        - "zero", "not_finite": indices of the images whose gradient is zero, or not finite.
+        - "constant": whether the gradient is equal for different images.
+        - "unavailable": torch's error if the outputs cannot be differentiated, otherwise "".
+        - "none": only for a model that returns no gradients: "labels only" or "none".
     """
     answer: dict[str, Any] = {"images": len(inputs), "unavailable": "", "zero": [], "not_finite": [], "constant": False}
     if not has_gradients(classifier, inputs):

@@ -83,7 +83,7 @@ class CorruptionPlan:
         if self.on_disk and self.sequences:
             raise InvalidInput(f"sequences need clean images, but the images of {self.data} are already corrupted")
         if not self.corruptions and not self.sequences:
-            raise InvalidInput("expected a corruption or a sequence, got none")
+            raise InvalidInput("expected at least one corruption or corruption sequence, got none")
         if self.on_disk:
             check_set(self.data, self.corruptions, self.severities)
         else:

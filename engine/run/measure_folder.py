@@ -273,7 +273,7 @@ def _settings(measure: str) -> str:
 
 
 def _check_settings(cell: AttackRun, lacking: Sequence[str]) -> None:
-    """Raise InvalidInput if a group was measured with other settings. Its columns would be replaced."""
+    """Raise InvalidInput if a group of metrics is already stored, measured with different settings."""
     known = {read_group(each).name: each for each in cell.measured if is_group(each)}
     for each in lacking:
         if is_group(each) and read_group(each).name in known:

@@ -125,9 +125,13 @@ def last_passes(max_queries: int, norm: str) -> int:
 
 
 def min_useful_queries(row: Implementation, classes: int, *, one_step: bool, cost: int) -> int:
-    """Return the smallest number of passes with which a round of an attack is useful.
+    """Return the number of passes that one round of an attack needs at least. With fewer, it changes almost no image.
 
-    `one_step` and `cost` have the same meaning as for `early_passes`.
+    Args:
+        row: implementation of the attack.
+        classes: number of the model's classes.
+        one_step: whether the attack makes only one step, see `is_one_step`.
+        cost: number of passes that one call of the model counts, see `early_passes`.
     """
     if one_step:
         return _passes_of_step(classes, cost)

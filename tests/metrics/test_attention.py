@@ -225,7 +225,7 @@ def test_what_cannot_be_done_says_so():
         grad_cam(model, INPUTS, CLASSES, "layer4")
     with pytest.raises(ValueError, match="expected a layer whose output is maps or tokens"):
         grad_cam(model, INPUTS, CLASSES, "6")
-    with pytest.raises(ValueError, match="expected a model that runs the layer"):
+    with pytest.raises(ValueError, match="expected a model that runs the chosen layer"):
         grad_cam(model, INPUTS, CLASSES, nn.ReLU())
     with pytest.raises(ValueError, match="expected classes below 6, got 6"):
         grad_cam(model, INPUTS, CLASSES + 1, "3")

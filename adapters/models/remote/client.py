@@ -128,7 +128,7 @@ def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
         if size > LARGEST:
             raise OverflowError(f"more than {LARGEST >> 20} MiB")
         if time.monotonic() > deadline:
-            raise TimeoutError("the response took too long")
+            raise TimeoutError("the server did not complete its response within the time limit")
     if reply.length:  # unlike read, read1 does not report a truncated response
         raise http.client.IncompleteRead(b"", reply.length)
     reply.close()  # keeps the connection open
