@@ -108,7 +108,7 @@ def mend_links(app, document: str, source: list[str]) -> None:
             return f"{match[1]}({_relative(DOCS / 'generated' / 'files' / name, here)})"
         return f"{match[1][1:-1] if match[1].startswith('[') else match[1]} (`{name}`)"
 
-    source[0] = re.sub(r"(\[[^\]\n]*\])\((?!https?:|#)([\w./-]+)\)", mended, source[0])
+    source[0] = re.sub(r"(\[[^\[\]]*\])\((?!https?:|#)([\w./-]+)\)", mended, source[0])
 
 
 def _relative(path: Path, here: Path) -> str:

@@ -16,6 +16,7 @@ Verdict = Literal["identical", "equivalent", "weaker", "broken", "no difference 
 SIGNIFICANT = 0.05
 TOO_MANY_VIOLATIONS = 0.1  # rate of invalid results above which an implementation is broken
 SAME_IMAGE = 1e-6  # float32 rounding of a step: largest difference between identical examples
+SAME_DISTANCE = 1e-5  # float32 rounding of a distance, relative: distances this close are tied in the tests
 UNEQUAL_COST = 2.0  # ratio of queries from which a verdict mentions the unequal cost
 MARGIN = 0.05  # equivalence: success rates at most 5 points apart
 DISTANCE_MARGIN = 0.05  # equivalence of minimum-norm attacks: median ratio of distances at most 5 % from 1
@@ -25,7 +26,8 @@ RULE: Mapping[str, str] = {  # condition of each verdict; the first that holds g
     "identical": "On every compared image, success, prediction, largest change and a random projection agree up to "
     "float32 rounding (1e-6). At least one image was changed.",
     "weaker": "One implementation fools significantly fewer images (exact McNemar test). For minimum-norm attacks "
-    "also: its distances are significantly larger on the images that both fool (Wilcoxon's test).",
+    "also: its distances are significantly larger on the images that both fool (Wilcoxon's test; distances that agree "
+    "up to rounding, 1e-5 of the distance, count as equal).",
     "undecided": "There are too few images: no outcome could be significant. Or the omitted images (invalid results) "
     "could change the verdict.",
     "equivalent": "The success rates differ by at most 5 points: both bounds of the interval of the paired difference "
@@ -201,8 +203,8 @@ class PairVerdict:
     def p_alone(self) -> float:
         """p-value that would be significant if these two were compared alone, but is not for all pairs; else NaN."""
         known = [self.p_success] + [self.p_distance] * (self.tests > 1)
-        least = min((p for p in known if p < corrected_level(self.tests)), default=math.nan)
-        return math.nan if self.weaker else least
+        least = min((p for p in known if self.level <= p < corrected_level(self.tests)), default=math.nan)
+        return math.nan if self.weaker or self.verdict == "identical" else least
 
     @property
     def can_be_significant(self) -> bool:
@@ -255,6 +257,7 @@ def decide_verdict(
     first, second = (each.valid_success[paired] for each in (a, b))
     hit = first & second
     near, far = a.distance[paired][hit], b.distance[paired][hit]
+    tied = near, np.where(np.isclose(near, far, rtol=SAME_DISTANCE, atol=0), near, far)
     only_a, only_b, images = int((first & ~second).sum()), int((second & ~first).sum()), int(paired.sum())
     level = corrected_level(pairs * tests)
     least = min_images_for_significance(level)
@@ -264,7 +267,7 @@ def decide_verdict(
         images=images,
         left_out=left_out,
         p_success=mcnemar(first, second) if images else math.nan,
-        p_distance=wilcoxon(near, far),
+        p_distance=wilcoxon(*tied),
         only_a=only_a,
         only_b=only_b,
         difference=_bounded_difference(only_a, only_b, images, left_out, level),
@@ -275,7 +278,7 @@ def decide_verdict(
         tests=tests,
         reason="" if images else _why_nothing(a, b),
     )
-    verdict, weaker = _decide(numbers, (a.name, b.name), minimum_norm, signed_rank_sum(near, far))
+    verdict, weaker = _decide(numbers, (a.name, b.name), minimum_norm, signed_rank_sum(*tied))
     costs: dict[str, Any] = {"queries": _ratio_of_queries(*((b, a) if weaker == b.name else (a, b)), both)}
     if verdict == "weaker":
         costs["fades"] = _fades(*((a, b) if weaker == b.name else (b, a)), paired, level if numbers.is_apart else 0.0)

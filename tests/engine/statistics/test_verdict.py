@@ -229,3 +229,20 @@ def test_without_a_result_the_guilty_one_is_broken():
     assert not_compared("foolbox:pgd", "crashed").text == "broken: foolbox:pgd"
     judgement = not_compared("", "the model gives no gradients")
     assert (judgement.verdict, judgement.text) == ("undecided", "undecided")
+
+
+def test_distances_that_agree_up_to_rounding_are_ties():
+    """Each of 120 distances is larger by a millionth, as after a sum of float32 in a different order."""
+    fooled, distance = [1] * 120, np.linspace(1, 2, 120)
+    judgement = verdict(fooled, fooled, minimum_norm=True, near=distance, far=distance * (1 + 1e-6))
+    assert judgement.p_distance == 1
+    assert (judgement.verdict, judgement.weaker) == ("equivalent", "")
+    larger = verdict(fooled, fooled, minimum_norm=True, near=distance, far=distance * 1.0001)
+    assert (larger.verdict, larger.weaker) == ("weaker", "b")
+
+
+def test_a_pair_that_is_significant_among_all_or_identical_has_no_p_of_its_own():
+    fooled, distance = [1] * 60, np.linspace(1, 2, 60)
+    same = verdict(fooled, fooled, minimum_norm=True, same=True, near=distance, far=distance * 1.0001, pairs=3)
+    assert same.verdict == "identical"
+    assert np.isnan(same.p_alone)
