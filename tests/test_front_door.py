@@ -179,7 +179,7 @@ def test_arrays_and_lists_are_taken_and_wrong_ones_named(digits):
     ):
         with pytest.raises(InvalidInput, match=rf"an array of shape \(N, C, H, W\), got {type(odd).__name__}"):
             davylamp.run_attack("foolbox:fgsm", digits.module, odd, digits.labels, epsilon=0.1)
-    with pytest.raises(InvalidInput, match="got both"):
+    with pytest.raises(InvalidInput, match="cannot be combined"):
         davylamp.run_attack("foolbox:fgsm", digits.module, *arrays, ThreatModel("linf", 0.1), epsilon=0.2)
 
 

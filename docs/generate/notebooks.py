@@ -35,7 +35,7 @@ def render_all(folder: Path) -> dict[str, str]:
 def convert(text: str) -> str:
     """Convert a page to a notebook. Links become their text, and the names of cells depend only on their position."""
     kept = re.sub(r"As a notebook:\s\{download\}`[^`]+`\.\s?", "", text)
-    kept = re.sub(r"(?<!!)\[([^\]\n]+)\]\((?!https?:)[^)\n]+\)|\{doc\}`([^<`]+?) <[^>`]+>`", r"\1\2", kept)
+    kept = re.sub(r"(?<!!)\[([^\[\]]+)\]\((?!https?:)[^)\n]+\)|\{doc\}`([^<`]+?) <[^>`]+>`", r"\1\2", kept)
     notebook = jupytext.reads(add_setup(kept), fmt="md:myst")
     for place, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{place}"

@@ -183,11 +183,8 @@ def count_records(gathered: MergePlan) -> dict[str, int]:
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
-    """Format numbers of files by kind, such as "34 cells, 1 check". Kinds that do not end in "s" stay unchanged."""
-    return ", ".join(
-        counted(count, kind.removesuffix("s"), kind) if kind.endswith("s") else f"{count} {kind}"
-        for kind, count in counts.items()
-    )
+    """Describe numbers of files by kind: "34 runs, 1 clean record"."""
+    return ", ".join(counted(count, _NOUNS.get(kind, kind.removesuffix("s"))) for kind, count in counts.items())
 
 
 def _count_files(folder: Path) -> dict[str, int]:

@@ -370,7 +370,7 @@ def test_a_row_against_the_published_tables(run, tmp_path):
     for arguments, message in (
         (("published:canary-table4",), "expected --subjects attacks with published:canary-table4, got models"),
         (("published:canary-table99",), "unknown published baseline 'canary-table99'"),
-        (("published:canary-table9", "--knowledge", "score"), "expected --knowledge white-box or black-box"),
+        (("published:canary-table9", "--knowledge", "score"), "--knowledge to be white-box or black-box"),
         (
             ("published:canary-table9", "--adaptive"),
             "--adaptive needs --against, and cannot be used with tables of metrics",

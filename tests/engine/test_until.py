@@ -423,7 +423,7 @@ def test_duplicates_of_attacked_images_are_noted(tmp_path):
         ("RA >= 50", {}, "0.5"),
         ("CA >= 0.5", {}, "RA and RA_union only"),
         ("RA_union >= 0.5", {}, "several threat models"),
-        ("RA_union >= 0.5 @ linf 0.02", {}, "no @"),
+        ("RA_union >= 0.5 @ linf 0.02", {}, "remove the @ part"),
         ("soon", {}, "ranked"),
         ("plain >= noisy", {}, "got"),
         ("plain > none", {}, "none"),

@@ -328,7 +328,7 @@ def test_the_command(run, tmp_path):
     code, out, _ = run("test-attack", "mine.py:bad", "--quick")
     assert code == 1
     assert "out-of-ball" in out
-    assert "1 attack: 1 broken" in out
+    assert "1 attack: 1 failed" in out
 
 
 def test_the_command_takes_norms(run):

@@ -196,7 +196,7 @@ def test_a_folder_stays_readable_where_the_library_is_not(said, run_here):
     assert code == 0, errors
     assert json.loads(said["table"])["rows"] == json.loads(without)["rows"]
     text = run_here("table", "results")
-    assert "described by its records: tiny:corners" in " ".join((text[1] + text[2]).split())
+    assert "tiny:corners is not in the catalogue" in " ".join((text[1] + text[2]).split())
     for command in (
         ("check", "results", "--json"),
         ("rank", "results", "--subjects", "attacks", "--method", "borda"),

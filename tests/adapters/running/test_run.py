@@ -206,8 +206,8 @@ def test_misuse_is_refused_in_one_line(digits, change, error, message):
         ("linf", -1.0, "expected epsilon > 0"),
         ("linf", 8.0, "so use 8/255"),
         ("l2", float("nan"), "expected epsilon > 0"),
-        ("l0", 0.5, "whole number >= 1"),
-        ("l0", 2.5, "whole number >= 1"),
+        ("l0", 0.5, "expected l0 epsilon"),
+        ("l0", 2.5, "expected l0 epsilon"),
         ("unrestricted", 0.5, "expected no epsilon"),
     ],
 )

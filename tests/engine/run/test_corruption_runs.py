@@ -382,7 +382,7 @@ def test_labels_that_a_model_does_not_have_are_no_errors_of_it(run, tmp_path):
     ("options", "named"),
     [
         (("--severity", "6"), "a severity from 1 to 5"), (("--corruption", "fo"), "unknown corruption 'fo'"),
-        (("--data", "foolbox:mnist", "--limit", "1"), "32 x 32"), (("--clean", "demo:imagenet"), "--clean is only for"),
+        (("--data", "foolbox:mnist", "--limit", "1"), "32 x 32"), (("--clean", "demo:imagenet"), "corrupted data"),
         (("--data", "imagenet-c:nowhere"), "CORRUPTION/SEVERITY/CLASS"),
     ],
 )  # fmt: skip

@@ -172,7 +172,7 @@ def test_images_to_fit_on_are_there_or_it_is_one_line(files):
     plan = make_plan(config(models=("net.py:one",)))
     assert plan.cells[0].fitted_on is not None
     assert plan.cells[0].fitted_on.images == 5
-    wrong = [({"fit_data": "net.py:images"}, "other than the evaluation images")]
+    wrong = [({"fit_data": "net.py:images"}, "has no others")]
     wrong += [({"attacks": (AttackChoice("foolbox:fgsm"),)}, "fitted attack such as uap")]
     wrong += [({"fit_data": ""}, "needs `fit_data`")]
     for target in ("", "random", "second-likely"):
