@@ -1,5 +1,6 @@
 """Requirements on a results folder, such as "RA >= 0.5 @ linf 8/255", which are decided by 95 % intervals."""
 
+import json
 import math
 import re
 from dataclasses import dataclass, replace
@@ -207,8 +208,8 @@ def pair_with_baseline(
         shared = met[0] & met[1]
         if not shared:
             raise InvalidInput(
-                f"expected the baseline's attacks on {subjects[0].name}, with the same parameters and seed: none of "
-                f"{', '.join(sorted({key[0] for key in met[0]}))} is in the baseline"
+                f"expected the baseline's attacks on {subjects[0].name}, with the same parameters and seed: "
+                f"{_why_none_shared(*met)}"
             )
         attacks = len({key[:-1] for key in shared})
         lost = sorted({key[0] for key in met[1] - met[0]})
@@ -227,6 +228,17 @@ def pair_with_baseline(
     unchanged = subjects[0].model_digest == subjects[1].model_digest and bool((first == second).all())
     pair, bound = (_compare(first, each, population) for each in (second, least))
     return BaselineComparison(pair, certain, bound, attacks, lost, unchanged)
+
+
+def _why_none_shared(mine: set[tuple[Any, ...]], theirs: set[tuple[Any, ...]]) -> str:
+    """Return the reason why no attack is in both results: different attacks, or the first different setting of one."""
+    pairs = ((one, other) for one in sorted(mine, key=str) for other in sorted(theirs, key=str) if one[0] == other[0])
+    for one, other in pairs:
+        here, there = ({**json.loads(key[3])[0], "target": key[1], "seed": key[4]} for key in (one, other))
+        for name in {**here, **there}:
+            if here.get(name) != there.get(name):
+                return f"{name} of {one[0]} is {here.get(name, 'not set')} here and {there.get(name, 'not set')} there"
+    return f"none of {', '.join(sorted({key[0] for key in mine}))} is in the baseline with the same settings"
 
 
 def _compare(first: np.ndarray, second: np.ndarray, population: int | None) -> PairVerdict:

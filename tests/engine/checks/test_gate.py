@@ -19,7 +19,17 @@ RA = "RA >= 0.5 @ linf 0.1"
 
 
 def fill(
-    writer, robust, count, *, model="net", attacks=("foolbox:pgd",), violated=(), epsilon=0.1, digest="d", weights=""
+    writer,
+    robust,
+    count,
+    *,
+    model="net",
+    attacks=("foolbox:pgd",),
+    violated=(),
+    epsilon=0.1,
+    digest="d",
+    weights="",
+    **settings,
 ):
     """A folder of a model that stays right on the images `robust` (or the first so many) of `count`."""
     labels = torch.zeros(count, dtype=torch.long)
@@ -32,7 +42,7 @@ def fill(
     bad[list(violated)] = True
     subject = writer.clean(model, logits, labels, digest=digest, model_digest=weights or f"{model} {places}")
     for attack in attacks:
-        writer.cell(subject, attack, logits, adv, labels, violated=bad, epsilon=epsilon)
+        writer.cell(subject, attack, logits, adv, labels, violated=bad, epsilon=epsilon, **settings)
     return subject
 
 
@@ -223,6 +233,10 @@ def test_only_the_same_images_and_attacks_are_compared(writer):
     fill(others, 70, 100, attacks=("torchattacks:pgd",))
     with pytest.raises(InvalidInput, match="none of foolbox:pgd is in the baseline"):
         davylamp.gate(writer.store.folder, "RA >= 0.1", against=others.store.folder)
+    budget = again(writer, "budget")
+    fill(budget, 70, 100, parameters={"max_queries": 200})
+    with pytest.raises(InvalidInput, match="max_queries of foolbox:pgd is not set here and 200 there"):
+        davylamp.gate(writer.store.folder, "RA >= 0.1", against=budget.store.folder)
     images = again(writer, "images")
     labels, logits = torch.zeros(50, dtype=torch.long), torch.tensor([[2.0, 0.0]]).repeat(50, 1)
     writer_of_others = images.clean("net", logits, labels, data="else", digest="e")
