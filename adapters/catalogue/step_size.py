@@ -37,7 +37,7 @@ def resolve_step_size(parameters: Mapping[str, Any], epsilon: float | Tensor | N
     if match is None:
         raise InvalidInput(f"expected step_size as a number, 'K epsilon' or 'K epsilon / steps', got {step!r}")
     if match[2] and "steps" not in parameters:
-        raise InvalidInput(f"step_size {step!r} needs steps")
+        raise InvalidInput(f"step_size {step!r} needs steps; give their number, too, such as steps=10")
     rest = {name: value for name, value in parameters.items() if name != "step_size"}
     if epsilon is None:
         return rest
