@@ -89,8 +89,8 @@ def loading_of(
 def lend_model(model: Any, stack: ExitStack, device: str, loading: Mapping[str, Any], version: str = "") -> Classifier:
     """Return a model as a `Classifier`. A model given by its name is loaded.
 
-    A module is wrapped without a copy, and restored when the stack is closed. The version label becomes part of its
-    name.
+    A module is wrapped without a copy. When `stack` is closed, the module has its earlier state again. `version` is a
+    label that becomes part of the module's name.
     """
     named = isinstance(model, str)
     how = loading_of(loading, [model] if named else [])

@@ -146,7 +146,7 @@ def _convert(model: nn.Module, criterion: LabelCriterion, settings: Mapping[str,
 
 
 class _OneLabel(nn.Module):
-    """The score of one label, (N,)."""
+    """A model that returns only the score of one label, shape (N,), of a multi-label model."""
 
     def __init__(self, model: nn.Module, place: int):
         super().__init__()

@@ -439,9 +439,9 @@ def matched_parameters(attack: str, threat_model: ThreatModel, given: Mapping[st
 
 
 def shared_parameters(attack: str, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
-    """Return the matched parameters of an attack, overridden by `given`. With `defaults`, return only `given`.
+    """Return the parameters that all libraries get: the attack's common values, replaced by those in `given`.
 
-    A relative step size is not resolved.
+    With `defaults`, return only `given`. A relative step size ("2.5 epsilon / steps") stays a string.
     """
     name = attack_inside(attack)
     return {**(ATTACKS[name].matched if name in ATTACKS and not defaults else {}), **given}

@@ -367,9 +367,9 @@ def _in_norm(outcomes: Results, norm: str | None) -> list[RunResult]:
 
 
 def _of_one_kind(done: list[RunResult], knowledge: Knowledge | None) -> tuple[list[RunResult], list[str]]:
-    """Return the runs with one kind of knowledge.
+    """Return the white-box runs or the black-box runs, and notes.
 
-    Add a note on the other runs if the caller did not choose the kind.
+    If `knowledge` is None, white-box runs are returned if there are any, and a note names the omitted runs.
     """
     have = {outcome.cell.knowledge for outcome in done}
     chosen = knowledge or ("white-box" if "white-box" in have else "black-box")

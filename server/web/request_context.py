@@ -125,7 +125,7 @@ def submit_with(visit: Program) -> RequestContext:
 
 
 def administer_with(visit: Program) -> RequestContext:
-    """Return the context of a request for admins. Raises ForbiddenError without an admin's token of scope "admin"."""
+    """Return the context of a request that only an admin may make, or raise ForbiddenError for any other token."""
     if not visit.viewer.is_admin or "admin" not in visit.viewer.scopes:
         raise ForbiddenError("this request needs a token of an admin with the scope admin")
     return visit

@@ -80,7 +80,7 @@ class RemoteOutputFormat(OutputFormat):
         self.update_from(described)
 
     def update_from(self, described: Any) -> None:
-        """Update the format from the worker's current description.
+        """Update the output format from the description that the model's process has sent.
 
         Raises:
             ValueError: if the description is invalid.

@@ -39,7 +39,7 @@ class SharedBytes:
         """Reserve shared memory.
 
         Args:
-            size: size in bytes. At most an eighth of the address space that this process may use is reserved.
+            size: size in bytes. A larger size than an eighth of this process's address space is reduced to it.
         """
         import resource  # not available on some systems
 
