@@ -91,7 +91,7 @@ class ImageResults:
 
     @cached_property
     def fooled(self) -> np.ndarray:
-        """Share of a model's predictions on each example that are fooled, in [0, 1]. NaN if no attack ran on the image."""
+        """Share of predictions on each example that are fooled, in [0, 1]. NaN if no attack ran on the image."""
         return np.where(self.attacked, np.where(self.invalid, 0.0, self._share), np.nan)
 
     @cached_property
