@@ -101,11 +101,11 @@ def _check(row: Any, norm: Any, name: str, done: dict[Any, Any]) -> None:
     from .adapters.contract.contract_checks import run_contract_check
 
     promise = run_contract_check(row, norm, name, done=done)
-    if promise.state == "not promised":
+    if promise.state == "not applicable":
         pytest.skip(promise.detail)
-    if promise.state in ("weak", "not shown"):
+    if promise.state in ("weak", "inconclusive"):
         warnings.warn(f"{promise.implementation} {norm}, {name}: {promise.detail}", WeakAttackWarning, stacklevel=2)
-    if promise.state == "broken":
+    if promise.state == "failed":
         pytest.fail(f"{promise.implementation} {norm}, {name}: {promise.detail}", pytrace=False)
 
 

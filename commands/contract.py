@@ -98,7 +98,7 @@ def _check_contracts(
     else:
         with view.open() as console:
             print_promises(promises, len(rows), console)
-    return any(promise.state == "broken" for promise in promises)
+    return any(promise.state == "failed" for promise in promises)
 
 
 def _run_misbehaving_models(

@@ -29,7 +29,7 @@ from .linear_model import DUAL, ContractCase, make_coarse_case, make_linear_case
 from .misbehaving_models import run_misbehaving_model_checks
 from .query_tally import QueryTally, with_tally
 
-State = Literal["kept", "broken", "weak", "not shown", "not promised"]
+State = Literal["passed", "failed", "weak", "inconclusive", "not applicable"]
 BUDGET = 7  # forward plus backward passes an image
 _MOST = {
     **{"steps": 100, "restarts": 2, "binary_search_steps": 5, "samples": 5, "population": 10, "directions": 200},
@@ -52,9 +52,9 @@ class ContractCheck(NamedTuple):
         implementation: name of the implementation.
         norm: the norm.
         promise: name of the check, one of `PROMISES`.
-        state: "kept" or "broken". Or "weak", if the attack breaks no rule but misses examples that are known to exist.
-            Or "not shown", if the check is inconclusive because the attack returned every image nearly unchanged. Or
-            "not promised", if the implementation does not declare the checked property.
+        state: "passed" or "failed". "weak" if the attack breaks no rule but misses examples that are known to exist.
+            "inconclusive" if the attack returned every image nearly unchanged. "not applicable" if the implementation
+            does not declare the checked property.
         detail: what was observed.
     """
 
@@ -187,13 +187,13 @@ def run_contract_checks(
     if not chosen:
         first, *_ = asked = list(row.classes) if norms is None else norms
         reason = f"{', '.join(asked)}: the smallest perturbation is known only for linf, l2 and l1"
-        yield ContractCheck(row.name, first, "runs", "not promised", f"not checked, {reason}")
+        yield ContractCheck(row.name, first, "runs", "not applicable", f"not checked, {reason}")
     for norm in chosen:
         done: dict[Any, Any] = {}
         for name in PROMISES:
             promise = run_contract_check(row, norm, name, parameters=parameters, done=done)
             yield promise
-            if name == "runs" and promise.state == "broken":
+            if name == "runs" and promise.state == "failed":
                 break
 
 
@@ -220,12 +220,12 @@ def check_contracts(
         progress(row.name)
         tested: list[Any] = [each for each in row.classes if not norms or each in norms]
         of_row = list(run_contract_checks(row, norms=tested, parameters=parameters))
-        idle = {each.norm for each in of_row if (each.promise, each.state) == ("runs", "broken")}
+        idle = {each.norm for each in of_row if (each.promise, each.state) == ("runs", "failed")}
         checks += of_row
         for lapse in [] if quick else run_misbehaving_model_checks([row], norms=tested, parameters=parameters):
             if lapse.norm in idle and not lapse.complaint:  # implementations that do not run cannot be tested
                 continue
-            state, detail = ("broken", lapse.complaint) if lapse.complaint else ("kept", lapse.outcome)
+            state, detail = ("failed", lapse.complaint) if lapse.complaint else ("passed", lapse.outcome)
             checks.append(ContractCheck(row.name, lapse.norm, f"tells the truth on {lapse.plant}", state, detail))
     return checks
 
@@ -270,15 +270,15 @@ def run_contract_check(
     check_support(row, rules, words)
     classes = int(case.module(case.inputs[:1]).shape[1])
     if why := why_not_on(row, RunSetting(case.module, classes, tuple(case.inputs.shape[1:]), rules, words)):
-        return ContractCheck(row.name, norm, name, "not shown", f"{row.name} {why}")
+        return ContractCheck(row.name, norm, name, "inconclusive", f"{row.name} {why}")
     try:
         state, detail = _CHECKS[name](trial)
-        if state == "kept" and trial.idle:
-            state, detail = "not shown", f"the attack changed no image; {detail}"
+        if state == "passed" and trial.idle:
+            state, detail = "inconclusive", f"the attack changed no image; {detail}"
     except MissingLibrary:
         raise
     except DavylampError as error:
-        state, detail = "broken", " ".join(str(error).split())[:200]
+        state, detail = "failed", " ".join(str(error).split())[:200]
     return ContractCheck(row.name, norm, name, state, detail)
 
 
@@ -291,7 +291,7 @@ def _quick(row: Implementation) -> dict[str, Any]:
 def _runs(trial: _CheckSetup) -> tuple[State, str]:
     result = trial.run()
     return (
-        "kept",
+        "passed",
         f"{int(result.success.sum())} of {len(result.labels)} images fooled at twice the least perturbation",
     )
 
@@ -302,14 +302,14 @@ def _keeps_the_rules(trial: _CheckSetup) -> tuple[State, str]:
     Also check that the model is unchanged.
     """
     kinds = [kind for each in trial.run().violations for kind in each if kind in OF_THE_LIBRARY]
-    return ("broken", ", ".join(sorted(set(kinds)))) if kinds else ("kept", "no violation")
+    return ("failed", ", ".join(sorted(set(kinds)))) if kinds else ("passed", "no violation")
 
 
 def _repeats(trial: _CheckSetup) -> tuple[State, str]:
     first, second = trial.run(), trial.again()
     same = torch.equal(first.adv_inputs, second.adv_inputs) and torch.equal(first.forwards, second.forwards)
-    return ("kept", "the same seed gives the same images and counts") if same else (
-        "broken", "two runs with one seed differ. Declare the random sources in `random`, or accept a `seed` argument"
+    return ("passed", "the same seed gives the same images and counts") if same else (
+        "failed", "two runs with one seed differ. Declare the random sources in `random`, or accept a `seed` argument"
     )  # fmt: skip
 
 
@@ -317,7 +317,7 @@ def _alone(trial: _CheckSetup) -> tuple[State, str]:
     """Check that a deterministic attack returns the same example whether an image is attacked alone or in a batch."""
     if trial.row.random or trial.row.universal:
         return (
-            "not promised",
+            "not applicable",
             "it draws random numbers" if trial.row.random else "it searches for one perturbation for all images",
         )
     together = trial.run()
@@ -334,7 +334,7 @@ def _alone(trial: _CheckSetup) -> tuple[State, str]:
     kept = change <= _ALONE and not missed
     detail = f"distances differ by at most {change:.2%}, success on {int(flipped.sum())} of {len(both)} images"
     detail += f" ({missed} of these images are not near the decision boundary)" if flipped.any() else ""
-    return ("kept" if kept else "broken"), f"for an image alone and in a batch, {detail}"
+    return ("passed" if kept else "failed"), f"for an image alone and in a batch, {detail}"
 
 
 def _margin(logits: Tensor) -> Tensor:
@@ -346,7 +346,7 @@ def _budget(trial: _CheckSetup) -> tuple[State, str]:
     result = trial.run(max_queries=BUDGET)
     spent = int((result.forwards + result.backwards).max())
     crashed = any("crashed" in kinds for kinds in result.violations)
-    return ("broken" if crashed or spent > BUDGET else "kept"), f"at most {spent} of {BUDGET} queries" + (
+    return ("failed" if crashed or spent > BUDGET else "passed"), f"at most {spent} of {BUDGET} queries" + (
         "; the library crashed when the budget was used up" if crashed else ""
     )
 
@@ -363,9 +363,9 @@ def _honest_count(trial: _CheckSetup) -> tuple[State, str]:
         for call in run.calls:
             counted, seen = call.counted[kind == "backward"], call.seen[kind == "backward"]
             if counted != seen:
-                return "broken", f"only {counted} of {seen} {kind} passes were counted"
+                return "failed", f"only {counted} of {seen} {kind} passes were counted"
     total = [sum(call.seen[place] for call in whole.calls) for place in (0, 1)]
-    return "kept", f"all {total[0]} forward and {total[1]} backward passes were counted"
+    return "passed", f"all {total[0]} forward and {total[1]} backward passes were counted"
 
 
 def _restores(trial: _CheckSetup) -> tuple[State, str]:
@@ -375,8 +375,8 @@ def _restores(trial: _CheckSetup) -> tuple[State, str]:
     if not any("warning filters" in call.changed for call in later.calls):
         changed.pop("warning filters", None)  # by a module that the first call imported, once
     if changed:
-        return "broken", f"it changed {', '.join(changed)} (davylamp restores this after each call)"
-    return "kept", "settings of torch and NumPy, seeds, warning filters and the working folder are unchanged"
+        return "failed", f"it changed {', '.join(changed)} (davylamp restores this after each call)"
+    return "passed", "settings of torch and NumPy, seeds, warning filters and the working folder are unchanged"
 
 
 def _nothing_impossible(trial: _CheckSetup) -> tuple[State, str]:
@@ -385,10 +385,10 @@ def _nothing_impossible(trial: _CheckSetup) -> tuple[State, str]:
     if trial.bound:
         impossible = trial.run(times=0.9 * float(least.min() / least.max()))
         count = int(impossible.success.sum())
-        return ("broken" if count else "kept"), f"{count} images fooled at 0.9 times the least perturbation"
+        return ("failed" if count else "passed"), f"{count} images fooled at 0.9 times the least perturbation"
     result = trial.run()
     nearer = int((result.distance[result.success] < least[result.success] * (1 - _TOLERANCE)).sum())
-    return ("broken" if nearer else "kept"), f"{nearer} examples with a distance below the least perturbation"
+    return ("failed" if nearer else "passed"), f"{nearer} examples with a distance below the least perturbation"
 
 
 def _finds_it(trial: _CheckSetup) -> tuple[State, str]:
@@ -397,21 +397,21 @@ def _finds_it(trial: _CheckSetup) -> tuple[State, str]:
         each = [trial.run(times=1.1, images=slice(place, place + 1)) for place in range(len(least))]
         count = sum(int(result.success.sum()) for result in each)
         return (
-            "kept" if count == len(least) else "weak"
+            "passed" if count == len(least) else "weak"
         ), f"{count} of {len(least)} images fooled at 1.1 times the least perturbation"
     result = trial.run()
     ratio = float((result.distance / least)[result.success].max()) if result.success.all() else float("inf")
-    return ("kept" if ratio <= _NEAR else "weak"), f"distances of at most {ratio:.3g} times the least perturbation"
+    return ("passed" if ratio <= _NEAR else "weak"), f"distances of at most {ratio:.3g} times the least perturbation"
 
 
 def _aims(trial: _CheckSetup) -> tuple[State, str]:
     if trial.row.targeted == "no":
-        return "not promised", "it has no targeted mode"
+        return "not applicable", "it has no targeted mode"
     targets = (trial.case.labels + 1) % trial.run().logits.shape[1]
     result = trial.run(times=None if trial.epsilon else 4.0, targets=targets)
     hit = result.adv_logits.argmax(1)[result.success] == targets[result.success]
     wrong = int((~hit).sum())
-    state: State = "broken" if wrong else "kept" if result.success.any() else "weak"
+    state: State = "failed" if wrong else "passed" if result.success.any() else "weak"
     return state, f"{int(result.success.sum())} of {len(targets)} images classified as their target class"
 
 
@@ -430,10 +430,10 @@ def _parameters(trial: _CheckSetup) -> tuple[State, str]:
     given = {name: value for name, value in given.items() if value is not None}
     complaint = _complaint(trial, given)
     if complaint is None:
-        return "kept", f"{len(given) + len(trial.words)} parameters accepted"
+        return "passed", f"{len(given) + len(trial.words)} parameters accepted"
     each = {name: _complaint(trial, {name: value}) for name, value in given.items()}
     reasons = "; ".join(f"{name}: {reason}" for name, reason in each.items() if reason) or f"all together: {complaint}"
-    return "broken", reasons[:200]
+    return "failed", reasons[:200]
 
 
 def _complaint(trial: _CheckSetup, given: Mapping[str, Any]) -> str | None:

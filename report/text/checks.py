@@ -8,8 +8,7 @@ from ...engine.finding import STATES, Finding
 from .console import PlainConsole, print_notes, print_table
 
 _COLUMNS = ("state", "indicator", "subject", "images", "detail", "what to do")
-_UNKEPT = ("broken", "weak", "not shown")  # states of a contract check, the worst first
-_WORDS = {"broken": "failed", "kept": "passed", "not shown": "inconclusive", "not promised": "not applicable"}
+_UNPASSED = ("failed", "weak", "inconclusive")  # states of a contract check, the worst first
 
 
 def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], console: PlainConsole) -> None:
@@ -65,27 +64,24 @@ def _rows(checks: Sequence[Finding], *, folded: bool) -> list[list[Any]]:
 
 
 def print_promises(promises: Sequence[Any], attacks: int, console: PlainConsole) -> None:
-    """Print results of contract checks: a table of the broken, weak and not shown checks, and the number per state.
+    """Print a table of the failed, weak and inconclusive contract checks, and the number of checks in each state.
 
     Args:
         promises: results of contract checks.
         attacks: number of tested attacks.
-        console: output console. If verbose, the table also has satisfied and inapplicable checks.
+        console: output console. If verbose, the table also has passed and inapplicable checks.
     """
-    states = (*_UNKEPT, *dict.fromkeys(each.state for each in promises if each.state not in _UNKEPT))
+    states = (*_UNPASSED, *dict.fromkeys(each.state for each in promises if each.state not in _UNPASSED))
     alike: dict[tuple[str, ...], list[str]] = {}
     for each in sorted(promises, key=lambda each: states.index(each.state)):
-        if console.verbose or each.state in _UNKEPT:
+        if console.verbose or each.state in _UNPASSED:
             alike.setdefault((each.implementation, each.promise, each.state, each.detail), []).append(each.norm)
     rows = [(row, ", ".join(norms), promise, state, detail) for (row, promise, state, detail), norms in alike.items()]
     if rows:
-        rows = [(row, norms, check, _WORDS.get(state, state), detail) for row, norms, check, state, detail in rows]
         columns = ("implementation", "norm", "check", "state", "detail")
         print_table("", columns, rows, console, keys=3, order=("state", "detail"), rest="blocks")
     counts = Counter(each.state for each in promises)
-    summary = ", ".join(
-        f"{counts[state]} {_WORDS.get(state, state)}" for state in states if counts[state] or state == "broken"
-    )
+    summary = ", ".join(f"{counts[state]} {state}" for state in states if counts[state] or state == "failed")
     console.print(f"{attacks} attack{'' if attacks == 1 else 's'}: {summary}")
 
 

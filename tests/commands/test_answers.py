@@ -130,7 +130,7 @@ def test_a_challenge_a_contract_and_the_robust_accuracy(screen):
     assert any("worst-case accuracy" in line for line in lines)
     answer = check(screen("contract foolbox:fgsm"))
     promises = json.loads("\n".join(screen("contract foolbox:fgsm --json")))
-    assert f"0 failed, {sum(each['state'] == 'kept' for each in promises)} passed" in answer
+    assert f"0 failed, {sum(each['state'] == 'passed' for each in promises)} passed" in answer
     answer = check(screen("robust-accuracy models.py:cnn --data npz:images.npz --epsilon 0.5 --limit 2"))
     assert "robust accuracy" in answer
 
