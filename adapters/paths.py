@@ -59,8 +59,8 @@ def split_file_name(name: str) -> tuple[Path, str]:
 def name_from_here(name: str) -> str:
     """Return the name of a model or of data, with paths inside the working folder written relative to this folder.
 
-    An object thus has the same name however its path is written. In a folder F, the names "F/net.py:make" (an absolute path)
-    and "./net.py:make" become "net.py:make".
+    An object thus has the same name however its path is written. In a folder F, the absolute path "F/net.py:make" and
+    "./net.py:make" become "net.py:make".
     """
     here = f"{Path.cwd()}/"
     parts = [part.removeprefix("./") for part in name.split("+")]
