@@ -26,6 +26,7 @@ from ..adapters.models.sandbox.isolation import attack_isolation_context
 from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_parts, check_device
 from ..adapters.paths import expand_path
+from ..adapters.result import UNSTEADY
 from ..adapters.torch_state import with_gradients
 from ..deprecation import takes_old_names
 from ..engine import AttackChoice, Config, ResultsStore, build_table, load, make_plan
@@ -43,11 +44,12 @@ from ..engine.run.run_index import with_stored_runs
 from ..engine.sequential.evaluate_until import evaluate_until
 from ..engine.sequential.question import Question, parse_question
 from ..engine.sources import DrawnImages, LoadOptions
-from ..engine.store.notes import list_changed, list_model_hints, list_saturations, list_unsteady
+from ..engine.store.notes import list_changed, list_model_hints, list_saturations, list_unsteady, unsteady_subjects
+from ..engine.store.results import read_outcomes
 from ..engine.store.sequence import SequenceRecord
 from ..engine.store.store import EvaluatedFolder
 from ..engine.store.versions import mark_evaluated
-from ..engine.tables.table import By, Table
+from ..engine.tables.table import By, Table, TableRow
 from ..errors import DavylampError, InvalidInput
 from ..report.text.progress import describe_runs, show_plan
 from ..scoring import Ranking
@@ -171,20 +173,25 @@ class Evaluation:
         if self.plan is not None and len(self.plan.cells) > _MANY:
             return []
         try:
-            rows = self.table("models", metrics=["CA", "RA"], bootstrap=1).rows
+            outcomes = read_outcomes(self.source, ["CA", "RA"])
+            rows = build_table(outcomes, by="models", metrics=["CA", "RA"], bootstrap=1).rows
         except (DavylampError, OSError):  # nothing is there yet
             return []
-        return [
-            f"{row.labels['model']}, {format_threat_labels(row.labels)}: "
-            + ", ".join(
-                f"{symbol} {each.value:.3f} [{each.low:.3f}, {each.high:.3f}]" for symbol, each in row.metrics.items()
-            )
-            + f", {row.labels['violations']} invalid results" * bool(row.labels["violations"])
-            for row in rows[:_SHOWN]
-        ]
+        unsteady = {subject.name for subject in unsteady_subjects(outcomes).values()}
+        return [_row_text(row, is_unsteady=row.labels["model"] in unsteady) for row in rows[:_SHOWN]]
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
+
+
+def _row_text(row: TableRow, *, is_unsteady: bool) -> str:
+    """Return clean and robust accuracy of a model under a threat model, as text."""
+    about = f"{row.labels['model']}, {format_threat_labels(row.labels)}: "
+    if is_unsteady:
+        return f"{about}not judged: {UNSTEADY}"
+    numbers = (f"{symbol} {each.value:.3f} [{each.low:.3f}, {each.high:.3f}]" for symbol, each in row.metrics.items())
+    count = row.labels["violations"]
+    return about + ", ".join(numbers) + (f", {count} invalid results" if count else "")
 
 
 class _Settled(NamedTuple):

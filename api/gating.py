@@ -37,6 +37,7 @@ from .python_inputs import read_names, read_number, read_several
 from .verb_result import VerbResult
 
 _NAMED = 4  # most attacks named in a note
+_UNSTEADY = "the model's output for one image differs between calls"
 _DEVIATIONS = NormalDist().inv_cdf(1 - SIGNIFICANT / 2)  # from the value to either end of a 95 % interval
 
 
@@ -94,6 +95,7 @@ def gate(
     outcomes = read_outcomes(place, symbols)
     check_models(outcomes, names)
     outcomes, older = latest_versions(outcomes, names or ())
+    older = [f"{line}: choose it by this name, with its hash, as `model`" for line in older]
     baseline = None
     if against is not None:
         baseline, older_there = latest_versions(read_outcomes(folder_of(against), symbols))
@@ -104,13 +106,14 @@ def gate(
     decisions: list[Decision] = []
     judged: list[_GateRow] = []
     common: list[str] = []
-    unsteady = {subject.name for subject in unsteady_subjects(outcomes).values()}
+    unsteady, unsteady_there = map(_unsteady_names, (outcomes, baseline))
     for requirement in requirements:
         chosen = _rows_about(requirement, rows, place)
         decisions += [_decide(requirement, row, outcomes, unsteady) for row in chosen]
         judged += [row for row in chosen if is_worst(requirement.symbol) and row not in judged]
         if baseline is not None:
-            changes = [_decide_change(requirement, row, outcomes, baseline, margin) for row in chosen]
+            doubtful = unsteady, unsteady_there
+            changes = [_decide_change(requirement, row, (outcomes, baseline), margin, doubtful) for row in chosen]
             decisions += [change for change, _ in changes]
             common += [
                 f"{change.model}: only {change.images} of {images} images in common with the baseline"
@@ -135,6 +138,10 @@ def gate(
         *map(str, sequence_notes(outcomes)),
     )
     return _result(decisions, str(place), requirements, tuple(filter(None, notes)))
+
+
+def _unsteady_names(outcomes: Results | None) -> set[str]:
+    return set() if outcomes is None else {subject.name for subject in unsteady_subjects(outcomes).values()}
 
 
 def _attacks_behind(rows: Sequence["_GateRow"]) -> list[str]:
@@ -237,7 +244,7 @@ def _decide(requirement: Requirement, row: _GateRow, outcomes: Results, unsteady
         attacks=0 if is_clean else row.labels["attacks"],
     )
     if not is_clean and base.model in unsteady:
-        return replace(base, verdict="invalid results", detail="its output for one image differs between calls")
+        return replace(base, verdict="invalid results", detail=_UNSTEADY)
     missing = "" if is_clean else _missing(row, outcomes)
     settled = "fail" if requirement.is_lower_bound else "pass"  # more attacks only lower a worst case
     if missing and not (is_worst(symbol) and decided == settled):
@@ -313,16 +320,24 @@ def _missing(row: _GateRow, outcomes: Results) -> str:
 
 
 def _decide_change(
-    requirement: Requirement, row: _GateRow, outcomes: Results, baseline: Results, margin: float
+    requirement: Requirement,
+    row: _GateRow,
+    folders: tuple[Results, Results],
+    margin: float,
+    unsteady: tuple[Collection[str], Collection[str]],
 ) -> tuple[Decision, int]:
     """Decide whether the loss compared with the baseline is at most the margin.
 
     Returns:
         The decision, and the number of images of the row or of its baseline, whichever is larger.
     """
-    other = _baseline_row(row, baseline, is_clean=facts_of(requirement.symbol).stored == "clean")
+    is_clean = facts_of(requirement.symbol).stored == "clean"
+    other = _baseline_row(row, folders[1], is_clean=is_clean)
     images = max(group.outcomes[0].cell.subject.images for group in (row.group, other))
-    return _decide_pair(requirement, row, other, (outcomes, baseline), margin), images
+    change = _decide_pair(requirement, row, other, folders, margin)
+    if not is_clean and (row.labels["model"] in unsteady[0] or other.labels["model"] in unsteady[1]):
+        change = replace(change, verdict="invalid results", detail=_UNSTEADY)
+    return change, images
 
 
 def _decide_pair(
@@ -342,7 +357,7 @@ def _decide_pair(
     images = pair.images + pair.left_out
     base = replace(base, **pair.difference._asdict(), images=images, attacks=attacks)
     missing = "" if is_clean else _missing(row, outcomes)
-    missing = missing or (f"attacks of the baseline that were not run here: {', '.join(lost)}" if lost else "")
+    missing = missing or (f"attacks of the baseline that were not run here: {'; '.join(lost)}" if lost else "")
     decided = change.decide(pair.difference.low, pair.difference.high)
     if missing and change.decide(bound.difference.low, bound.difference.high) == "fail":
         detail = f"the loss is larger than {margin:g}, whatever these find: {missing}"

@@ -15,7 +15,7 @@ from ..deprecation import takes_old_names
 from ..engine import ResultsStore
 from ..engine.store.data_frames import check_made_alike, choose_examples, load_outcomes
 from ..engine.store.imported import published_note
-from ..engine.store.notes import sequence_notes, version_notes
+from ..engine.store.notes import omit_undeclared, sequence_notes, version_notes
 from ..engine.store.results import as_results
 from ..engine.tables.metric_matrix import build_layers
 from ..errors import InvalidInput, UnknownName, as_invalid_input
@@ -114,10 +114,10 @@ class RankedResults:
             if self.examples is not None:
                 raise InvalidInput("`examples` needs a results folder: a frame does not say how its examples were made")
             return choose_results(source, self.norm, self.knowledge), ()
-        outcomes = as_results(source)
+        outcomes, undeclared = omit_undeclared(as_results(source))
         results, failed = load_outcomes(outcomes), len(outcomes.failed)
         notes = (f"{failed} runs failed: their responses are missing",) if failed else ()
-        notes += tuple(map(str, (*version_notes(outcomes), *sequence_notes(outcomes))))
+        notes += undeclared + tuple(map(str, (*version_notes(outcomes), *sequence_notes(outcomes))))
         results = choose_results(results, self.norm, self.knowledge)
         if self.subjects != "defences":
             return results, notes

@@ -169,7 +169,8 @@ class BaselineComparison(NamedTuple):
         bound: comparison of the model under these attacks with the baseline under all of its attacks. Further attacks
             on the model can only lower its rate, so this `difference` bounds the one under all attacks from above.
         attacks: number of attacks that both have.
-        lost: attacks of the baseline that the model lacks.
+        lost: attacks of the baseline that the model lacks. If an attack ran on the model with other settings, the text
+            names them.
         is_unchanged: whether both are the same model, with equal results on all images that both have.
     """
 
@@ -200,7 +201,7 @@ def pair_with_baseline(
     if subjects[0].key == subjects[1].key and outcomes.store.folder.resolve() == before.store.folder.resolve():
         raise InvalidInput(
             f"expected a baseline with different results, got the results of {subjects[0].name} itself: compare with "
-            "the folder of an earlier evaluation, or with an earlier version of the model"
+            "the folder of an earlier evaluation"
         )
     clean = [folder.clean[subject.key] for folder, subject in zip((outcomes, before), subjects, strict=True)]
     if symbol == "RA":
@@ -212,7 +213,7 @@ def pair_with_baseline(
                 f"{_why_none_shared(*met)}"
             )
         attacks = len({key[:-1] for key in shared})
-        lost = sorted({key[0] for key in met[1] - met[0]})
+        lost = sorted({_describe_lost(key, met[0]) for key in met[1] - met[0]})
         values = [is_robust(row._replace(parts=restrict_parts(row, shared))) for row in (group, base)]
         values.append(is_robust(base))
     elif symbol == "CA":
@@ -231,14 +232,34 @@ def pair_with_baseline(
 
 
 def _why_none_shared(mine: set[tuple[Any, ...]], theirs: set[tuple[Any, ...]]) -> str:
-    """Return the reason why no attack is in both results: different attacks, or the first different setting of one."""
-    pairs = ((one, other) for one in sorted(mine, key=str) for other in sorted(theirs, key=str) if one[0] == other[0])
-    for one, other in pairs:
-        here, there = ({**json.loads(key[3])[0], "target": key[1], "seed": key[4]} for key in (one, other))
-        for name in {**here, **there}:
-            if here.get(name) != there.get(name):
-                return f"{name} of {one[0]} is {here.get(name, 'not set')} here and {there.get(name, 'not set')} there"
-    return f"none of {', '.join(sorted({key[0] for key in mine}))} is in the baseline with the same settings"
+    """Return the reason why no attack is in both results: different attacks, or different settings of one."""
+    titles = {key[0] for key in mine}
+    again = [_describe_lost(key, mine) for key in sorted(theirs, key=str) if key[0] in titles]
+    return again[0] if again else f"none of {', '.join(sorted(titles))} is in the baseline with the same settings"
+
+
+def _describe_lost(key: tuple[Any, ...], mine: set[tuple[Any, ...]]) -> str:
+    """Describe an attack of the baseline that the model lacks: its name, and the settings in which another run differs.
+
+    Args:
+        key: `attempt_key` of the attack.
+        mine: keys of the attacks on the model. The run with the fewest different settings is described.
+    """
+    there = _settings(key)
+    runs = [_settings(each) for each in sorted(mine, key=str) if each[0] == key[0]]
+    different = [[name for name in {**there, **here} if here.get(name) != there.get(name)] for here in runs]
+    if not runs:
+        return str(key[0])
+    names, here = min(zip(different, runs, strict=True), key=lambda each: len(each[0]))
+    sides = (", ".join(f"{name} {values.get(name, 'not set')}" for name in names) for values in (here, there))
+    return "{} with {} here and with {} there".format(key[0], *sides)
+
+
+def _settings(key: tuple[Any, ...]) -> dict[str, Any]:
+    _, target, pixels, settings, seed = key
+    parameters, grid = json.loads(settings)
+    grids = {f"{name} of": values for name, values in grid.items()}
+    return {**parameters, **grids, "target": target, "pixels": pixels, "seed": seed}
 
 
 def _compare(first: np.ndarray, second: np.ndarray, population: int | None) -> PairVerdict:

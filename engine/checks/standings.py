@@ -16,6 +16,7 @@ from ..finding import plain
 from ..statistics.anytime import rate_interval
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT, compare_rates, corrected_level
+from ..store.notes import unsteady_subjects
 from ..store.results import Results, RunResult
 from ..tables.groups import TableGroup, group_cells
 
@@ -180,13 +181,17 @@ def rank_models(outcomes: Results, guessing: Collection[str]) -> list[ThreatMode
 
     Args:
         outcomes: results of the folder.
-        guessing: keys of models on data at chance accuracy, which are not ranked.
+        guessing: keys of models on data at chance accuracy, which are not ranked. Models that are not declared random
+            but return different outputs for the same image are not ranked either.
     """
+    unsteady = unsteady_subjects(outcomes)
     threats: dict[str, list[TableGroup]] = {}
     for group in group_cells(outcomes, "models"):
         if group.parts:
             threats.setdefault(threat_of(group), []).append(group)
-    standings = [_models_under(threat, groups, guessing, outcomes) for threat, groups in sorted(threats.items())]
+    standings = [
+        _models_under(threat, groups, guessing, unsteady, outcomes) for threat, groups in sorted(threats.items())
+    ]
     return sorted(standings, key=lambda each: (each.norm != "", -len(each.places), -each.attacks))
 
 
@@ -237,14 +242,16 @@ def _attacks_under(threat: str, groups: Sequence[TableGroup]) -> ThreatModelRank
 
 
 def _models_under(
-    threat: str, groups: Sequence[TableGroup], guessing: Collection[str], outcomes: Results
+    threat: str, groups: Sequence[TableGroup], guessing: Collection[str], unsteady: Collection[str], outcomes: Results
 ) -> ThreatModelRanking:
     rules = _rules(groups[0])
     norm = "" if rules.epsilon is not None or rules.norm == "unrestricted" else rules.norm
     standing = ThreatModelRanking(threat, rules.targeted, norm)
-    sound = [group for group in groups if group.parts[0][0].cell.subject.key not in guessing]
+    sound = [group for group in groups if group.parts[0][0].cell.subject.key not in {*guessing, *unsteady}]
     if not sound:
-        return replace(standing, why="every model with a result is at chance accuracy, so there is no first place")
+        guess = all(group.parts[0][0].cell.subject.key in guessing for group in groups)
+        of = "is at chance accuracy" + ("" if guess else " or returns different outputs for the same image")
+        return replace(standing, why=f"every model with a result {of}, so there is no first place")
     met = [{attempt_key(each.cell) for each in _every(group)} for group in sound]
     shared = set.intersection(*met)
     left = _left_out(sound, met, outcomes)

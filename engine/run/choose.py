@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import torch
 
-from ...adapters.models.zoo.load import check_device
+from ...adapters.models.zoo.load import ALL_GPUS, check_device
 from ...errors import InvalidInput, Unavailable, UnknownName
 from ..plan.config import Config
 from .executor import Executor
 from .local_executor import InProcessExecutor
 from .processes import WorkerPoolExecutor
 
-ALL_GPUS = "cuda:all"
+EXECUTORS = ("local", "ray")
 
 
 def spread_over_devices(config: Config, workers: int, executor: str) -> tuple[Config, int, tuple[str, ...]]:
@@ -30,8 +30,11 @@ def spread_over_devices(config: Config, workers: int, executor: str) -> tuple[Co
         The configuration, the number of workers (at least one for each GPU), and the devices.
 
     Raises:
+        UnknownName: if there is no such executor.
         Unavailable: if torch has no GPU here.
     """
+    if executor not in EXECUTORS:
+        raise UnknownName("executor", executor, EXECUTORS)
     if config.device != ALL_GPUS:
         return config, workers, (config.device,)
     config = replace(config, device="cuda")
@@ -66,7 +69,7 @@ def choose_executor(
 
         return RayCluster(address, device=devices[0])
     if name != "local":
-        raise UnknownName("executor", name, ("local", "ray"))
+        raise UnknownName("executor", name, EXECUTORS)
     if address is not None:
         raise InvalidInput(f"`address` needs `executor=ray`: choose this executor, or omit the address {address}")
     for device in devices:

@@ -11,9 +11,10 @@ from ..plan.plan import Plan
 from ..run.evaluate import EvaluationSummary
 from ..run.run_index import with_stored_runs
 from ..sources import DrawnImages
+from ..store.notes import unsteady_models
 from ..store.results import Results, read_outcomes
 from ..store.sequence import SequenceRecord, read_sequence, write_sequence
-from ..store.store import ResultsStore
+from ..store.store import EvaluatedFolder, ResultsStore
 from ..tables.symbols import UNION
 from .drawing import count_images, draw_images, remove_results, reuse_shards
 from .question import Answers, Question, SequentialAnswer, describe_order, is_decided
@@ -47,6 +48,9 @@ def evaluate_until(
     run: Run,
 ) -> Stopped:
     """Evaluate blocks of images in random order until a question is decided, or a run fails.
+
+    The evaluation also ends if a model that is not declared random returns different outputs for the same image,
+    because its results cannot answer a question.
 
     Each block is an evaluation of the images so far, whose finished shards are reused. A killed call resumes in its
     block; several processes with the same arguments share the work. A call with a different question continues with the
@@ -91,7 +95,12 @@ def evaluate_until(
             remove_results(store, earlier)
         if summary.failed:
             break
-        answered = answers.update(results_of_plan(store, here))
+        outcomes = results_of_plan(store, here)
+        if unsteady := unsteady_models(outcomes):
+            record = replace(record, before=0, answers=tuple(f"not judged: {line}" for line in unsteady))
+            write_sequence(store, record)
+            break
+        answered = answers.update(outcomes)
         decided = is_decided(answered)
         record = replace(record, before=0, answers=_texts(question, answered), is_decided=decided)
         write_sequence(store, record)
@@ -127,7 +136,8 @@ def results_of_plan(store: ResultsStore, plan: Plan) -> Results:
     Raises:
         Unavailable: if the folder has no results of these runs.
     """
-    outcomes = read_outcomes(store.folder, ["CA", "RA", UNION])
+    mine = EvaluatedFolder(store.folder, frozenset(subject.key for subject, _ in plan.subjects))
+    outcomes = read_outcomes(mine, ["CA", "RA", UNION])
     keys = {cell.key for cell in plan.cells}
     done = tuple(each for each in outcomes.done if each.cell.key in keys)
     if not done:

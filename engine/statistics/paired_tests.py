@@ -68,6 +68,10 @@ def wilcoxon(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def signed_rank_sum(first: ArrayLike, second: ArrayLike) -> float:
-    """Return Wilcoxon's sum of signed ranks. The sum is positive if the first distances tend to be larger."""
+    """Return Wilcoxon's sum of signed ranks. The sum is positive if the first distances tend to be larger.
+
+    As in `wilcoxon`, pairs of equal distances are dropped before the differences are ranked.
+    """
     difference = np.asarray(first, float) - np.asarray(second, float)
+    difference = difference[difference != 0]
     return float((scipy.stats.rankdata(np.abs(difference)) * np.sign(difference)).sum())

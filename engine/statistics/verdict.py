@@ -28,8 +28,8 @@ RULE: Mapping[str, str] = {  # condition of each verdict; the first that holds g
     "weaker": "One implementation fools significantly fewer images (exact McNemar test). For minimum-norm attacks "
     "also: its distances are significantly larger on the images that both fool (Wilcoxon's test; distances that agree "
     "up to rounding, 1e-5 of the distance, count as equal).",
-    "undecided": "There are too few images: no outcome could be significant. Or the omitted images (invalid results) "
-    "could change the verdict.",
+    "undecided": "There are too few images: no outcome could be significant. Or the difference is significant, but the "
+    "omitted images (invalid results) could undo it.",
     "equivalent": "The success rates differ by at most 5 points: both bounds of the interval of the paired difference "
     "are within 5 points. For minimum-norm attacks also: the median ratio of distances is within 5 % of 1.",
     "no difference found": "No other condition holds.",
@@ -202,8 +202,10 @@ class PairVerdict:
     @property
     def p_alone(self) -> float:
         """p-value that would be significant if these two were compared alone, but is not for all pairs; else NaN."""
-        known = [self.p_success] + [self.p_distance] * (self.tests > 1)
-        least = min((p for p in known if self.level <= p < corrected_level(self.tests)), default=math.nan)
+        level = corrected_level(self.tests)
+        apart = _bounded_difference(self.only_a, self.only_b, self.images, self.left_out, level)
+        known = [self.p_success] * (apart.low > 0 or apart.high < 0) + [self.p_distance] * (self.tests > 1)
+        least = min((p for p in known if self.level <= p < level), default=math.nan)
         return math.nan if self.weaker or self.verdict == "identical" else least
 
     @property

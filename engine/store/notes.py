@@ -13,7 +13,7 @@ from ...adapters.display_text import format_radius
 from ...adapters.models.extract_logits import explain_accuracy
 from ...adapters.models.remote.address import is_address
 from ...adapters.result import UNSTEADY
-from ...errors import DavylampError
+from ...errors import DavylampError, InvalidInput
 from ..attack_run import AttackRun, ModelOnData, is_foreign
 from ..cell_defaults import ALL_MEASURES
 from ..finding import Finding, State, note
@@ -159,6 +159,21 @@ def unsteady_subjects(outcomes: "Results") -> dict[str, ModelOnData]:
     known = [each.subject for each in outcomes.clean.values() if answers_change(each.meta)]
     known += [each.cell.subject for each in outcomes.done if each.results.is_unsteady]
     return {subject.key: subject for subject in known}
+
+
+def omit_undeclared(outcomes: "Results") -> tuple["Results", tuple[str, ...]]:
+    """Omit models that are not declared random but return different outputs for the same image, with notes.
+
+    Raises:
+        InvalidInput: if no finished run of another model is left.
+    """
+    subjects, notes = unsteady_subjects(outcomes), tuple(unsteady_models(outcomes))
+    if not subjects:
+        return outcomes, ()
+    left = outcomes.of_subjects(lambda subject: subject.key not in subjects)
+    if not left.done:
+        raise InvalidInput(f"not judged: {notes[0]}")
+    return left, tuple(f"omitted: {note}" for note in notes)
 
 
 def list_unsteady(

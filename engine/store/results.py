@@ -1,5 +1,6 @@
 """A results folder in memory: runs and clean predictions as arrays, and notes on missing results."""
 
+import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -474,7 +475,8 @@ def _what_is_there(outcomes: Results) -> str:
 
 def check_models(outcomes: Results, models: Sequence[str] | None) -> None:
     """Raise UnknownName unless the folder has all these models."""
-    known = {name for subject in outcomes.subjects.values() for name in (subject.model, subject.name)}
+    names = ((each.model, each.name, each.full_name) for each in outcomes.subjects.values())
+    known = set(itertools.chain.from_iterable(names))
     for name in models or ():
         if name not in known:
             raise UnknownName("model", name, known)
@@ -509,7 +511,8 @@ def _find_subsets(clean: Mapping[str, CleanResult]) -> dict[str, str]:
     """Find image sets that are part of a larger set of the same model.
 
     One set is part of another if their pixels are equal. If the data have the same name, equal names, labels and
-    outputs suffice. If two sets are equal, the first by name of data, then by key, counts as the larger one.
+    outputs suffice. If two sets are equal, the first by name of data counts as the larger one. If
+    the names are equal, too, a set in random order counts as the smaller one.
 
     Args:
         clean: clean predictions by key of model and data.
@@ -522,12 +525,16 @@ def _find_subsets(clean: Mapping[str, CleanResult]) -> dict[str, str]:
         families.setdefault((each.subject.model, each.subject.model_digest), []).append(key)
     larger: dict[str, str] = {}
     for keys in families.values():
-        order = sorted(keys, key=lambda key: (-clean[key].subject.images, clean[key].subject.data, key))
+        order = sorted(keys, key=lambda key: _set_order(key, clean[key].subject))
         for place, key in enumerate(order[1:], start=1):
             within = next((other for other in order[:place] if _is_part(clean[key], clean[other])), None)
             if within is not None:
                 larger[key] = larger.get(within, within)
     return larger
+
+
+def _set_order(key: str, subject: ModelOnData) -> tuple[Any, ...]:
+    return -subject.images, subject.data, bool(subject.drawn), key
 
 
 def _is_part(part: CleanResult, whole: CleanResult) -> bool:

@@ -68,7 +68,7 @@ def latest_versions(outcomes: Results, names: Collection[str] = ()) -> tuple[Res
         full = {subject.full_name for subject in kept.values() if subject.model == model}
         notes.append(
             f"{model}: judged as evaluated last ({', '.join(sorted(full))}); {', '.join(older)} in this folder is not "
-            "judged: choose it by this name, with its hash, as `model`"
+            "judged"
         )
     return with_names(outcomes, called), notes
 

@@ -15,7 +15,7 @@ from ...conventions import KNOWLEDGE
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
 from ..defence_pairs import named_originals
-from ..store.notes import unmeasured_line
+from ..store.notes import omit_undeclared, unmeasured_line
 from ..store.results import Results, RunResult, as_results, distinguishing_settings, read_outcomes
 from ..store.stored_columns import hold_columns, join_columns
 from .defence_table import build_defence
@@ -83,15 +83,18 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
     _check_norm(norm)  # before reading files
     defences = subjects == "defences"
     # Metrics of defences need logits.
-    outcomes = read_outcomes(folder, keep_logits=lambda _: True) if defences else as_results(folder, symbols)
+    read = read_outcomes(folder, keep_logits=lambda _: True) if defences else as_results(folder, symbols)
+    outcomes, undeclared = omit_undeclared(read)
 
     def build(layer: Knowledge | None) -> MetricMatrix:
         kind: Any = {"norm": norm, "knowledge": layer}
         if defences:
-            return build_defence_matrix(outcomes, symbols, original=original, examples=examples, **kind)
+            matrix = build_defence_matrix(outcomes, symbols, original=original, examples=examples, **kind)
+            return matrix._replace(notes=(*matrix.notes, *undeclared))
         rows = "models" if subjects == "models" else "attacks"
         one = "implementation" if subjects == "implementations" else per
         matrix = build_matrix(outcomes, symbols, rows=rows, per=one, **kind)
+        matrix = matrix._replace(notes=(*matrix.notes, *undeclared))
         if len(matrix.frame.columns) == len(symbols):
             return matrix
         kept = (outcomes.store.folder / "images").is_dir()

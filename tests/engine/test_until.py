@@ -450,3 +450,17 @@ def test_a_damaged_record_starts_again_and_never_crashes_a_table(decided, tmp_pa
         (tmp_path / "sequence.json").write_text(text)
         assert read_sequence(ResultsStore(tmp_path)) is None
         assert rows_of(tmp_path) == rows_of(decided[0])
+
+
+def test_all_images_in_random_order_beside_the_results_of_an_evaluation_on_all(tmp_path):
+    """Both image sets are equal. The answer needs those in random order, tables need each result once."""
+    davylamp.evaluate({"plain": MODELS["plain"]}, INPUTS, LABELS, out=tmp_path / "r", **SETTINGS)
+    done = run(tmp_path / "r", "width <= 0.0001", "plain")
+    record = read_sequence(ResultsStore(tmp_path / "r"))
+    assert (record.images, record.is_decided) == (IMAGES, True)
+    assert rows_of(tmp_path / "r")["plain"].value == robust("plain").mean()
+    ((row,), (whole,)) = (
+        list(each.table("models", metrics=["RA"]).rows) for each in (done, davylamp.Evaluation(tmp_path / "r"))
+    )
+    assert row.metrics["RA"].value == whole.metrics["RA"].value == robust("plain").mean()
+    assert len(read_outcomes(tmp_path / "r").done) == 1

@@ -14,7 +14,10 @@ from davylamp.adapters.result import UNSTEADY
 from davylamp.adapters.running.determinism import spread, stays_steady
 from davylamp.adapters.running.surrogate import run_transfer
 from davylamp.engine.checks.check_folder import check_folder
+from davylamp.engine.checks.standings import rank_models
 from davylamp.engine.store.results import read_outcomes
+from davylamp.engine.store.sequence import read_sequence
+from davylamp.engine.store.store import ResultsStore
 from davylamp.errors import InvalidInput
 from davylamp.report.page.build import build_report
 from tests.hostile import randomness as kit
@@ -245,3 +248,41 @@ def test_the_declaration_goes_before_defences_and_is_checked():
     for wrong in (load_model, lambda name: add_parts(name.partition("+")[0], random=True)):
         with pytest.raises(InvalidInput, match=r"\?random=yes"):
             wrong("http://localhost:1/v2/models/m+random:yes")
+
+
+def test_a_question_about_an_undeclared_random_model_is_not_decided(digits, tmp_path):
+    model, more = kit.NoiseOnOneClass(digits.module), {"norm": "linf", "epsilon": 0.15, "parameters": {"steps": 10}}
+    given = {"attacks": [PGD], "out": tmp_path / "r", "until": "RA >= 0.01", "shard_size": 40, "seeds": (0,), **more}
+    done = davylamp.evaluate({"m": model}, digits.inputs, digits.labels, **given)
+    assert UNSTEADY in done.stopped
+    record = read_sequence(ResultsStore(tmp_path / "r"))
+    assert not record.is_decided
+    assert UNSTEADY in repr(done).splitlines()[-1]
+    assert "RA" not in repr(done).splitlines()[-1].replace(UNSTEADY, "")
+
+
+def test_an_undeclared_random_model_is_not_ranked(digits, case, tmp_path):
+    """Of three models, the two steady ones have the places that they have without it."""
+    noisy = kit.NoiseOnOneClass(digits.module)
+    dropped = torch.nn.Sequential(torch.nn.AvgPool2d(3, 1, 1), digits.module).eval()
+    given = {
+        "attacks": [PGD, "foolbox:fgsm"],
+        "norm": "linf",
+        "epsilon": 0.05,
+        "libraries": ["torchattacks", "foolbox"],
+    }
+    for name, models in {"two": {}, "three": {"random": noisy}}.items():
+        models |= {"steady": digits.module, "blurred": dropped}
+        davylamp.evaluate(models, case.inputs, case.labels, out=tmp_path / name, **given)
+    folders = [read_outcomes(tmp_path / name) for name in ("two", "three")]
+    standings = [rank_models(outcomes, ()) for outcomes in folders]
+    (two,), (three,) = [[[(row.name, row.value) for row in each.places] for each in made] for made in standings]
+    assert two == three
+    assert {name for name, _ in two} == {"steady", "blurred"}
+    for options in ({"method": "fast"}, {"scoring": "canary"}):
+        made = davylamp.rank(tmp_path / "three", **options)
+        assert set(made.subjects) == {"steady", "blurred"}
+        assert any(UNSTEADY in note for note in made.notes)
+    davylamp.evaluate({"random": noisy}, case.inputs, case.labels, out=tmp_path / "one", **given)
+    with pytest.raises(InvalidInput, match="not judged"):
+        davylamp.rank(tmp_path / "one")

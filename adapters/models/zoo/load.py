@@ -63,6 +63,7 @@ _OF_FILES = (
     *("model+outputs:labels", "model+random:yes", "model+version:2"),
     *("model+multi-label:label=3", "model+multi-label:any=labels.npz"),
 )
+ALL_GPUS = "cuda:all"  # of `evaluate`: the runs are distributed over all GPUs
 
 
 def model_name_patterns() -> list[str]:
@@ -390,7 +391,9 @@ def _parts(name: str) -> tuple[str, list[str]]:
 
 
 def check_device(device: str) -> None:
-    """Raise Unavailable if torch cannot compute on the device."""
+    """Raise Unavailable if torch cannot compute on the device, or if the device is "cuda:all"."""
+    if device == ALL_GPUS:
+        raise Unavailable(f"expected one device, such as cuda or cuda:0, got {ALL_GPUS}, which only `evaluate` accepts")
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ImportError) as error:

@@ -235,7 +235,7 @@ def test_only_the_same_images_and_attacks_are_compared(writer):
         davylamp.gate(writer.store.folder, "RA >= 0.1", against=others.store.folder)
     budget = again(writer, "budget")
     fill(budget, 70, 100, parameters={"max_queries": 200})
-    with pytest.raises(InvalidInput, match="max_queries of foolbox:pgd is not set here and 200 there"):
+    with pytest.raises(InvalidInput, match="foolbox:pgd with max_queries not set here and with max_queries 200 there"):
         davylamp.gate(writer.store.folder, "RA >= 0.1", against=budget.store.folder)
     images = again(writer, "images")
     labels, logits = torch.zeros(50, dtype=torch.long), torch.tensor([[2.0, 0.0]]).repeat(50, 1)
@@ -460,3 +460,32 @@ def test_a_gate_that_cannot_decide_leaves_no_report_of_an_earlier_job(run, tmp_p
     code, *_ = run("gate", str(tmp_path / "nothing"), "--require", "RA >= 0.5", "--junit", str(file))
     assert code == 2
     assert not file.exists()
+
+
+def test_a_model_with_undeclared_randomness_is_not_compared_with_a_baseline(writer):
+    """On either side: its results are not a loss, nor is a loss from it one."""
+    labels, logits = torch.zeros(100, dtype=torch.long), torch.tensor([[2.0, 0.0]]).repeat(100, 1)
+    bad = torch.arange(100) < 3
+    random = {"violated": bad, "violations": np.where(bad.numpy(), "unstable", "")}
+    subject = writer.clean("net", logits, labels, model_digest="random")
+    writer.cell(subject, "foolbox:pgd", logits, logits, labels, **random)
+    steady = again(writer, "steady")
+    steady.cell(steady.clean("net", logits, labels), "foolbox:pgd", logits, logits, labels)
+    for one, other in ((writer, steady), (steady, writer)):
+        made = davylamp.gate(one.store.folder, ["RA >= 0", "CA >= 0"], against=other.store.folder, margin=0.3).made
+        changes = {each.requirement[:2]: each.verdict for each in made if each.is_change}
+        assert changes == {"RA": "invalid results", "CA": "pass"}
+
+
+def test_an_attack_of_the_baseline_with_other_settings_here_is_named_with_them(writer):
+    before = again(writer, "before")
+    for folder, steps in ((writer, 10), (before, 20)):
+        labels, logits = torch.zeros(100, dtype=torch.long), torch.tensor([[2.0, 0.0]]).repeat(100, 1)
+        subject = folder.clean("net", logits, labels)
+        folder.cell(subject, "foolbox:fgsm", logits, logits, labels)
+        folder.cell(subject, "foolbox:pgd", logits, logits, labels, parameters={"steps": steps, "step_size": 2 / steps})
+    change = davylamp.gate(writer.store.folder, "RA >= 0.1", against=before.store.folder).made[0]
+    assert change.verdict == "unfinished"
+    for words in ("foolbox:pgd", "steps 10", "step_size 0.2", "steps 20", "step_size 0.1"):
+        assert words in change.detail
+    assert "fgsm" not in change.detail

@@ -246,3 +246,27 @@ def test_a_pair_that_is_significant_among_all_or_identical_has_no_p_of_its_own()
     same = verdict(fooled, fooled, minimum_norm=True, same=True, near=distance, far=distance * 1.0001, pairs=3)
     assert same.verdict == "identical"
     assert np.isnan(same.p_alone)
+
+
+def test_the_weaker_one_has_the_larger_distances_whatever_the_number_of_ties():
+    """29 distances of b are a tenth larger and 31 a ten-thousandth smaller. 200 are equal."""
+    near = np.linspace(1, 2, 260)
+    far = near.copy()
+    far[:29] *= 1.1
+    far[29:60] *= 0.9999
+    judgement = verdict([1] * 260, [1] * 260, minimum_norm=True, near=near, far=far)
+    assert judgement.p_distance == pytest.approx(stats.wilcoxon(near[:60], far[:60]).pvalue, rel=0.2)
+    assert (judgement.verdict, judgement.weaker) == ("weaker", "b")
+
+
+def test_only_a_p_value_that_would_be_significant_alone_is_named():
+    first, second = np.repeat([1, 0], [6, 94]), np.zeros(100)
+    assert 0.05 / 3 <= verdict(first, second, pairs=3).p_alone < 0.05
+    unknown = [()] * 6 + [("nan-gradient",)] * 5 + [()] * 89  # 5 images omitted: alone, the verdict is "undecided"
+    omitted = verdict(first, second, pairs=3, a=unknown, b=unknown)
+    assert (omitted.left_out, omitted.only_a) == (5, 6)
+    assert np.isnan(omitted.p_alone)
+    assert verdict(first, second, a=unknown, b=unknown).verdict == "undecided"
+    # Alone, a minimum-norm pair has two tests: 0.05 / 2.
+    assert verdict(first, second, pairs=3).p_alone > 0.025
+    assert np.isnan(verdict(first, second, minimum_norm=True, pairs=3).p_alone)
