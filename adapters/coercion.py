@@ -1,6 +1,7 @@
 """Converts arguments of the Python interface to their types, or raises a one-line error."""
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
@@ -84,7 +85,7 @@ def read_mapping(value: Any, wanted: str) -> dict[str, Any]:
 
 def read_path(value: Any, wanted: str) -> Path:
     """Convert a string or path to a `Path`. Raises WrongType for other types."""
-    if not isinstance(value, (str, Path)):
+    if not isinstance(value, (str, os.PathLike)):
         raise type_error(wanted, value)
     return Path(value)
 

@@ -1,6 +1,7 @@
 """Checks and converts paths, and names of the form "path/to/file.py:NAME", given by a user."""
 
 import re
+from os import PathLike
 from pathlib import Path
 
 from ..errors import InvalidInput, Unavailable
@@ -8,7 +9,7 @@ from ..errors import InvalidInput, Unavailable
 _PATH = re.compile(r"(?<![^:])/(?!/)[^:]*")  # in a name, from the root
 
 
-def expand_path(text: str | Path) -> Path:
+def expand_path(text: str | PathLike[str]) -> Path:
     """Return a path with `~` and `~user` replaced by the home folder. The path need not exist.
 
     Raises:

@@ -1,6 +1,7 @@
 """Ranks a new model among the models of a baseline, an existing results folder, by running the baseline's attacks."""
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, fields, replace
@@ -83,7 +84,7 @@ class Baseline:
     notes: tuple[str, ...] = field(default=())
 
 
-def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Baseline:
+def read_baseline(folder: str | os.PathLike[str], *, adaptive: bool = False) -> Baseline:
     """Read the attacks and results of a baseline folder.
 
     Args:
@@ -100,7 +101,7 @@ def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Baseline:
     done = [state.cell for state in list_cells(folder) if state.status == "done"]
     kept, notes = _usable(done, adaptive=adaptive)
     if not kept:
-        raise InvalidInput(f"no attack was run on every model of {folder} ({'; '.join(notes)})")
+        raise InvalidInput(f"no attack was run on every model of {os.fspath(folder)} ({'; '.join(notes)})")
     shared = set.intersection(*({*cell.measured} for cell in kept))
     measures = tuple(each for each in kept[0].measured if each in shared)
     alike = [replace(cell, measures=measures, added=()) for cell in kept]
@@ -171,7 +172,7 @@ def place(
     inputs: Any = None,
     labels: Any = None,
     *,
-    against: str | Path,
+    against: str | os.PathLike[str],
     out: str | Path = "results",
     adaptive: bool = False,
     max_rank_width: int | None = None,

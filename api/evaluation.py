@@ -1,8 +1,10 @@
 """Runs attacks on models, stores the results in a folder, and represents the folder as an `Evaluation`."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -47,7 +49,6 @@ from ..engine.sources import DrawnImages, LoadOptions
 from ..engine.store.notes import list_changed, list_model_hints, list_saturations, list_unsteady, unsteady_subjects
 from ..engine.store.results import read_outcomes
 from ..engine.store.sequence import SequenceRecord
-from ..engine.store.store import EvaluatedFolder
 from ..engine.store.versions import mark_evaluated
 from ..engine.tables.table import By, Table, TableRow
 from ..errors import DavylampError, InvalidInput
@@ -70,11 +71,11 @@ _THREAT = ("norm", "epsilon", "target", "parameters", "defaults")
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
+class Evaluation(os.PathLike[str]):
     """A results folder, together with a description of the call of `evaluate` that wrote to the folder.
 
-    The methods, the repr, `davylamp.gate` and `assert_robust` use only the models and images of the call. For these
-    models and images, they use all results in the folder. An `Evaluation(folder)` without a call uses the whole folder.
+    An `Evaluation` can be used wherever a results folder is expected. Only the models and images of the call are then
+    used, with all their results in the folder. An `Evaluation(folder)` without a call stands for the whole folder.
 
     Attributes:
         folder: the results folder.
@@ -114,13 +115,8 @@ class Evaluation:
         """Keys of the evaluated models, each together with its images. Empty if the folder was only opened."""
         return frozenset(() if self.plan is None else (subject.key for subject, _ in self.plan.subjects))
 
-    @property
-    def source(self) -> Any:
-        """Argument for functions that read a results folder.
-
-        If `evaluated` is not empty, the functions read only the results of these models. Otherwise they read all.
-        """
-        return EvaluatedFolder(self.folder, self.evaluated) if self.evaluated else self.folder
+    def __fspath__(self) -> str:
+        return str(self.folder)
 
     @property
     def failed(self) -> tuple[str, ...]:
@@ -137,11 +133,11 @@ class Evaluation:
 
     def table(self, by: By = "attacks", **options: Any) -> Table:
         """Build a table of metrics with intervals from the results, see `davylamp.engine.build_table`."""
-        return build_table(self.source, by=by, **options)
+        return build_table(self, by=by, **options)
 
     def to_frame(self, *, heavy: bool = False) -> pd.DataFrame:
         """Return the results as a frame with one row per image and run, see `davylamp.engine.load`."""
-        return load(self.source, heavy=heavy)
+        return load(self, heavy=heavy)
 
     def rank(
         self, subjects: Literal["models", "attacks", "implementations", "defences"] = "models", **options: Any
@@ -149,13 +145,13 @@ class Evaluation:
         """Rank the models, attacks, implementations or defences in the folder, see `davylamp.rank`."""
         from .rankings import rank
 
-        return rank(self.source, subjects, **options)
+        return rank(self, subjects, **options)
 
     def report(self, path: str | Path = "report.html") -> Path:
         """Write the HTML report of the folder to a file, and return the file's path. See `davylamp.report`."""
         from ..report.page.build import build_report, write_file
 
-        write_file(build_report(self.source), Path(path))
+        write_file(build_report(self), Path(path))
         return Path(path)
 
     def __repr__(self) -> str:
@@ -173,7 +169,7 @@ class Evaluation:
         if self.plan is not None and len(self.plan.cells) > _MANY:
             return []
         try:
-            outcomes = read_outcomes(self.source, ["CA", "RA"])
+            outcomes = read_outcomes(self, ["CA", "RA"])
             rows = build_table(outcomes, by="models", metrics=["CA", "RA"], bootstrap=1).rows
         except (DavylampError, OSError):  # nothing is there yet
             return []
@@ -431,7 +427,7 @@ def _run(
     return replace(begun, plan=made.plan, summary=made.summary, stopped=made.record.sentence, notes=tuple(notes))
 
 
-def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
+def table(folder: str | PathLike[str], by: By = "attacks", **options: Any) -> Table:
     """Build a table of metrics of a results folder with intervals, see `davylamp.engine.build_table`."""
     return build_table(folder, by=by, **options)
 
@@ -540,11 +536,6 @@ def _detect(
 def show_evaluation(evaluation: Evaluation) -> AbstractContextManager[Any]:
     """Return the context manager that shows a progress bar for the runs of an evaluation."""
     return show_plan(evaluation.plan, evaluation.runs)
-
-
-def folder_of(results: str | Path | Evaluation) -> Any:
-    """Return the results folder that is given as a path or as an `Evaluation`, see `Evaluation.source`."""
-    return results.source if isinstance(results, Evaluation) else read_path(results, "a results folder")
 
 
 def _folder(out: Any) -> Path:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
+from os import PathLike
 
 from ..adapters.coercion import read_text
 from ..adapters.display_text import counted, format_threat_labels
@@ -16,11 +16,10 @@ from ..engine.tables.corruption_table import build_corruptions
 from ..engine.tables.groups import Knowledge
 from ..engine.tables.table import TableRow, build_table
 from ..errors import InvalidInput, Unavailable, UnknownName, Unsupported
-from .evaluation import Evaluation, folder_of
 from .verb_result import VerbResult
 
 
-def evidence(folder: str | Path | Evaluation, *, model: str = "") -> VerbResult:
+def evidence(folder: str | PathLike[str], *, model: str = "") -> VerbResult:
     """List the topics of standards, taxonomies and laws, with the measurements of one model that belong to each topic.
 
     The documents are ISO/IEC TR 24029-1 and 24029-2, NIST AI 100-2 (evasion), MITRE ATLAS, Article 15 of the AI Act and
@@ -46,8 +45,8 @@ def evidence(folder: str | Path | Evaluation, *, model: str = "") -> VerbResult:
         UnknownName: if the model is not in the folder.
         Unavailable: if the folder does not exist or has no run.
     """
-    place, name = folder_of(folder), read_text(model, "`model` as text")
-    outcomes = read_outcomes(place, ("CA", "RA", "OTR"))
+    name = read_text(model, "`model` as text")
+    outcomes = read_outcomes(folder, ("CA", "RA", "OTR"))
     names = [each.name for each in outcomes.subjects.values() if not name or each.is_called([name])]
     corrupted = [row.labels["model"] for row in _corrupted(outcomes)]
     models = list(dict.fromkeys((*names, *(each for each in corrupted if name in ("", each)))))
@@ -73,8 +72,9 @@ def evidence(folder: str | Path | Evaluation, *, model: str = "") -> VerbResult:
         }
         for kind, command in COMMANDS.items()
     ]
+    place = str(outcomes.store.folder)
     document = {
-        "model": models[0], "folder": str(place), "measurements": measurements, "topics": rows, "notes": list(notes),
+        "model": models[0], "folder": place, "measurements": measurements, "topics": rows, "notes": list(notes),
     }  # fmt: skip
     return VerbResult(headline, rows, document, notes)
 

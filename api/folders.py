@@ -1,5 +1,6 @@
 """Functions that read an existing results folder: curves, failure indicators, detectors, export and import."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -52,7 +53,7 @@ FORMATS = ("attackbench", "robustbench")  # of other programs
 
 @takes_old_names()
 def curves(
-    folder: str | Path,
+    folder: str | os.PathLike[str],
     *,
     x_axis: Literal["epsilon", "grey-levels", "queries", "passes"] = "epsilon",
     norm: str | None = None,
@@ -104,7 +105,7 @@ def curves(
 
 @takes_old_names(Config)
 def check(
-    folder: str | Path,
+    folder: str | os.PathLike[str],
     *,
     probe: bool = False,
     model: str | Iterable[str] | Mapping[str, nn.Module] | None = None,
@@ -170,7 +171,7 @@ def check(
         **describe_folder(outcomes),
         "notes": notes,
     }
-    headline = f"{folder}: {', '.join(f'{counts[state]} {state}' for state in STATES)}"
+    headline = f"{os.fspath(folder)}: {', '.join(f'{counts[state]} {state}' for state in STATES)}"
     worst = sorted(findings, key=lambda each: STATES.index(each.state))
     rows = [{name: getattr(each, name) for name in ("state", "name", "subject", "detail", "advice")} for each in worst]
     wanted = Counter(each.advice or each.detail for each in findings if each.state == "unknown")
@@ -182,7 +183,7 @@ def check(
 
 
 def measure(
-    folder: str | Path,
+    folder: str | os.PathLike[str],
     metric: str | Iterable[str],
     *,
     model: str | Iterable[str] | Mapping[str, nn.Module] | None = None,
@@ -238,12 +239,12 @@ def measure(
     ]
     reasons = Counter(each.reason for each in done.runs if each.reason)
     if reasons and set(counts) == {"refused"}:
-        raise InvalidInput(f"{folder}: nothing could be measured: {'; '.join(reasons)}")
+        raise InvalidInput(f"{os.fspath(folder)}: nothing could be measured: {'; '.join(reasons)}")
     notes = [f"refused: {count} run{'s' * (count > 1)}: {reason}" for reason, count in reasons.items()]
     unmeasured = dict.fromkeys(line for each in done.runs for line in each.unmeasured.items())
     notes += [f"without a value: {symbol}: {reason}" for symbol, reason in unmeasured]
     notes += [done.traffic.line] if done.traffic else []
-    headline = f"{folder}: {', '.join(names)}: {counted(counts['measured'], 'run')} measured, "
+    headline = f"{os.fspath(folder)}: {', '.join(names)}: {counted(counts['measured'], 'run')} measured, "
     headline += f"{counts['kept']} had it before, {counts['refused']} refused"
     return VerbResult(headline, rows, {"runs": rows, "notes": notes}, tuple(notes), done)
 
@@ -265,7 +266,7 @@ def _check_version(version: str, model: Any) -> None:
 
 @takes_old_names(Config)
 def detect(
-    folder: str | Path,
+    folder: str | os.PathLike[str],
     detector: str | Path | Iterable[str | Path],
     *,
     false_positive_rates: float | str | Iterable[float | str] | None = None,
@@ -307,17 +308,19 @@ def detect(
         measured = measure_detectors(outcomes, detectors, rates=rates, models=lent, data=images, **how)
     document = measured.document()
     count = len(measured.rows)
-    headline = f"{folder}: {len(detectors)} detector{'s' * (len(detectors) > 1)} on {count} run{'s' * (count != 1)}"
+    headline = (
+        f"{os.fspath(folder)}: {len(detectors)} detector{'s' * (len(detectors) > 1)} on {count} run{'s' * (count != 1)}"
+    )
     rows = [line for row in measured.rows for line in _rates_of(row)]
     if not rows:
         why = next(iter(measured.notes), "no finished run; evaluate with `keep_images`")
-        line = f"no examples in {folder} on which the detectors can be measured: {why}"
+        line = f"no examples in {os.fspath(folder)} on which the detectors can be measured: {why}"
         raise InvalidInput(line)
     return VerbResult(headline, rows, document, tuple(document["notes"]), measured)
 
 
 def export(
-    folder: str | Path,
+    folder: str | os.PathLike[str],
     out: str | Path,
     *,
     form: Literal["bundle", "attackbench", "verdict"] = "bundle",
@@ -363,7 +366,7 @@ def export(
     if form == "bundle":
         if data is not None:
             raise InvalidInput("`data` needs form='attackbench' or 'verdict': a bundle has no images of the data set")
-        bundled = write_bundle(folder, out, terms=terms, images=images)
+        bundled = write_bundle(expand_path(folder), out, terms=terms, images=images)
         unstated = () if licence else ("no licence is given, and the bundle says so; give one: `licence=CC-BY-4.0`",)
         size = format_bytes(bundled.path.stat().st_size)
         headline = f"{bundled.path}: {size}, {describe_counts(bundled.records)}; `davylamp import` reads it"

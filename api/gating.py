@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from statistics import NormalDist
 
@@ -32,7 +33,6 @@ from ..engine.tables.symbols import is_union
 from ..engine.tables.table import build_table, is_worst
 from ..errors import InvalidInput, Unsupported
 from ..scoring.projections import TIMES, images_to_separate
-from .evaluation import Evaluation, folder_of
 from .python_inputs import read_names, read_number, read_several
 from .verb_result import VerbResult
 
@@ -42,10 +42,10 @@ _DEVIATIONS = NormalDist().inv_cdf(1 - SIGNIFICANT / 2)  # from the value to eit
 
 
 def gate(
-    folder: str | Path | Evaluation,
+    folder: str | PathLike[str],
     require: str | Iterable[str],
     *,
-    against: str | Path | Evaluation | None = None,
+    against: str | PathLike[str] | None = None,
     margin: float = MARGIN,
     model: str | Iterable[str] | None = None,
     strict: bool = False,
@@ -90,15 +90,16 @@ def gate(
     margin = read_number(margin, "margin")
     if not 0 <= margin <= 1:
         raise InvalidInput(f"expected `margin` from 0 to 1, got {margin:g}")
-    place, names = folder_of(folder), read_names(model, "model")
+    names = read_names(model, "model")
     symbols = tuple(dict.fromkeys(each.symbol for each in requirements))
-    outcomes = read_outcomes(place, symbols)
+    outcomes = read_outcomes(folder, symbols)
+    place = outcomes.store.folder
     check_models(outcomes, names)
     outcomes, older = latest_versions(outcomes, names or ())
     older = [f"{line}: choose it by this name, with its hash, as `model`" for line in older]
     baseline = None
     if against is not None:
-        baseline, older_there = latest_versions(read_outcomes(folder_of(against), symbols))
+        baseline, older_there = latest_versions(read_outcomes(against, symbols))
         older += [f"baseline: {line}" for line in older_there]
     if baseline is not None and (unpaired := [each for each in symbols if each not in PAIRED]):
         raise Unsupported(f"a baseline is compared by {' or '.join(PAIRED)}, got {', '.join(unpaired)}")

@@ -1,7 +1,7 @@
 """Ranks the models of a results folder among RobustBench's published entries, for `davylamp standing`."""
 
+import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from ..adapters.coercion import read_int, read_text
@@ -29,7 +29,11 @@ NEIGHBOURS, _MOST = 4, 10**6  # entries on each side that are shown
 
 
 def standing(
-    folder: str | Path, *, model: str | Iterable[str] | None = None, test_set: str = "", neighbours: int = NEIGHBOURS
+    folder: str | os.PathLike[str],
+    *,
+    model: str | Iterable[str] | None = None,
+    test_set: str = "",
+    neighbours: int = NEIGHBOURS,
 ) -> VerbResult:
     """Rank each model of a results folder among the entries of the RobustBench leaderboard with the same protocol.
 
@@ -78,7 +82,7 @@ def standing(
             placements.append(place_on_board(group, board, name))
     if not placements:
         reasons = "; ".join(merge_alike(refused))
-        raise Unsupported(f"no result of {folder} can be placed among published ones: {reasons}")
+        raise Unsupported(f"no result of {os.fspath(folder)} can be placed among published ones: {reasons}")
     placements.sort(key=lambda each: (each.board.title, each.rank))
     notes = [f"not placed: {line}" for line in merge_alike(refused)]
     notes.append(snapshot_note({each.board for each in placements}))

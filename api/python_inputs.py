@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import fields
 from numbers import Real
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def check_loading(verb: Callable[..., Any], loading: Mapping[str, Any]) -> None:
 
 
 def loading_of(
-    settings: Mapping[str, Any], models: Iterable[str] = (), folder: str | Path | None = None
+    settings: Mapping[str, Any], models: Iterable[str] = (), folder: str | PathLike[str] | None = None
 ) -> LoadOptions:
     """Return the options for loading models by name, and start the processes of isolated models.
 

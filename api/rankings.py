@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
@@ -101,7 +101,7 @@ class RankedResults:
                 "say nothing about defended models"
             )
 
-    def read(self, source: str | Path | pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    def read(self, source: str | PathLike[str] | pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
         """Read the selected results.
 
         Args:
@@ -138,7 +138,7 @@ class ImageRanking(NamedTuple):
 
 
 @as_invalid_input()
-def rank_images(source: str | Path | pd.DataFrame, chosen: RankedResults, **options: Any) -> ImageRanking:
+def rank_images(source: str | PathLike[str] | pd.DataFrame, chosen: RankedResults, **options: Any) -> ImageRanking:
     """Rank subjects (models, attacks, implementations or defences) by the responses to each image.
 
     Args:
@@ -158,7 +158,10 @@ def rank_images(source: str | Path | pd.DataFrame, chosen: RankedResults, **opti
 
 @as_invalid_input()
 def place_images(
-    source: str | Path | pd.DataFrame, baseline: str | Path | pd.DataFrame, chosen: RankedResults, **options: Any
+    source: str | PathLike[str] | pd.DataFrame,
+    baseline: str | Path | pd.DataFrame,
+    chosen: RankedResults,
+    **options: Any,
 ) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
     """Rank each new subject among the subjects of a baseline, by the responses to each image.
 
@@ -184,7 +187,7 @@ def place_images(
 
 @overload
 def rank(
-    results: str | Path | pd.DataFrame,
+    results: str | PathLike[str] | pd.DataFrame,
     subjects: Literal["models", "attacks", "implementations", "defences"] = "models",
     *,
     against: None = None,
@@ -194,20 +197,20 @@ def rank(
 
 @overload
 def rank(
-    results: str | Path | pd.DataFrame,
+    results: str | PathLike[str] | pd.DataFrame,
     subjects: Literal["models", "attacks", "implementations", "defences"] = "models",
     *,
-    against: str | Path | pd.DataFrame,
+    against: str | PathLike[str] | pd.DataFrame,
     **options: Any,
 ) -> tuple[Placement, ...]: ...
 
 
 @takes_old_names("max_rank_width", "batch_images")
 def rank(
-    results: str | Path | pd.DataFrame,
+    results: str | PathLike[str] | pd.DataFrame,
     subjects: Literal["models", "attacks", "implementations", "defences"] = "models",
     *,
-    against: str | Path | pd.DataFrame | None = None,
+    against: str | PathLike[str] | pd.DataFrame | None = None,
     budget: float | None = None,
     per: Literal["attack", "implementation"] = "attack",
     norm: str | None = None,
@@ -331,7 +334,7 @@ class _RankRequest(NamedTuple):
 
 
 def rank_in_detail(
-    results: str | Path | pd.DataFrame,
+    results: str | PathLike[str] | pd.DataFrame,
     given: Mapping[str, Any],
     *,
     library: str | None = None,
@@ -440,7 +443,7 @@ def _is_frame(value: Any) -> bool:
 
 def is_csv(results: Any) -> bool:
     """Whether the results are given as a CSV table of metrics."""
-    return isinstance(results, (str, Path)) and Path(results).suffix == ".csv"
+    return isinstance(results, (str, PathLike)) and Path(results).suffix == ".csv"
 
 
 def is_of_metrics(results: Any, scoring: str, against: Any = None) -> bool:
@@ -590,11 +593,10 @@ def place_metrics(
     for each in (folder, against):
         if isinstance(each, pd.DataFrame):
             raise InvalidInput("expected folders or CSV tables of metrics with scoring='canary', got a frame")
-    against = str(against)
-    new = _read_layer(Path(folder), subjects, chosen, least=1)
+    new = _read_layer(folder, subjects, chosen, least=1)
     notes: list[str] = [*new.notes]
-    if against.startswith(PUBLISHED):
-        name = against.removeprefix(PUBLISHED)
+    if str(against).startswith(PUBLISHED):
+        name = str(against).removeprefix(PUBLISHED)
         values, names, metrics = published_baseline(name, chosen["knowledge"])
         if subjects != TABLES[name]:
             raise InvalidInput(f"expected subjects='{TABLES[name]}' with {against}, got {subjects}")
@@ -602,7 +604,7 @@ def place_metrics(
             f"{against} was measured on the paper's images and attacks; with others, the means are not comparable"
         )
     else:
-        matrix = _read_layer(Path(against), subjects, chosen)
+        matrix = _read_layer(against, subjects, chosen)
         values, names, metrics = matrix.frame.to_numpy(), list(matrix.frame.index), list(matrix.frame.columns)
         notes += [note for note in matrix.notes if note not in notes]
     unknown = [symbol for symbol in new.frame.columns if symbol not in metrics]
@@ -611,14 +613,14 @@ def place_metrics(
     notes += [f"omitted: {', '.join(both)}: already in the baseline"] if both else []
     rows = new.frame.drop(index=both).reindex(columns=metrics)
     if rows.empty:
-        raise InvalidInput(f"{against} already has all {subjects}, so there is nothing to place")
+        raise InvalidInput(f"{fspath(against)} already has all {subjects}, so there is nothing to place")
     options = {"view": VIEWS[subjects], **more}
     answers = dict(zip(map(str, rows.index), rows.to_numpy(dtype=float), strict=True))
     placements = [place_row(values, names, metrics, row, name, **options) for name, row in answers.items()]
     return tuple(placements), tuple(notes)
 
 
-def _read_layer(folder: Path, subjects: Any, chosen: dict[str, Any], least: int = 2) -> Any:
+def _read_layer(folder: Any, subjects: Any, chosen: dict[str, Any], least: int = 2) -> Any:
     """Return the table of metrics for the white-box attacks, or for the black-box attacks if there are no others.
 
     If there are both kinds of attacks, a note says how to rank by the other kind.

@@ -5,6 +5,7 @@ the report.
 """
 
 import sys
+from os import PathLike
 from pathlib import Path
 from types import ModuleType
 
@@ -15,7 +16,7 @@ class _Verb(ModuleType):
     The package has the same name as the function that writes the report.
     """
 
-    def __call__(self, folder: str | Path, path: str | Path = "report.html") -> Path:
+    def __call__(self, folder: str | PathLike[str], path: str | Path = "report.html") -> Path:
         """Write the report of a results folder as one self-contained HTML file, and return the path of the file.
 
         Args:

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def lead_of(document: dict[str, Any]) -> list[str]:
     return [_FEW] if any(each["attack"].endswith(f":{ON_MARGIN}") for each in document["attempts"]) else []
 
 
-def keep_document(folder: str | Path, document: dict[str, Any]) -> None:
+def keep_document(folder: str | PathLike[str], document: dict[str, Any]) -> None:
     """Store the result of a challenge in its results folder.
 
     An earlier challenge with the same model, norm and radius is replaced.
@@ -120,7 +121,7 @@ def keep_document(folder: str | Path, document: dict[str, Any]) -> None:
         write_atomic(path, json.dumps([*others, document], indent=2))
 
 
-def read_documents(folder: str | Path) -> list[dict[str, Any]]:
+def read_documents(folder: str | PathLike[str]) -> list[dict[str, Any]]:
     """Return the challenges that a results folder stores, as JSON documents.
 
     The list is empty if the folder stores no challenge, or if the file is damaged.

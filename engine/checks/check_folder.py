@@ -1,7 +1,7 @@
 """Failure indicators and completeness of a results folder."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ _FEW = 0.1  # half-width of the interval of a rate of 1/2; narrower with more im
 _NAMED = 3  # most runs whose failure is described
 
 
-def check_folder(folder: str | Path | Results, *, models: Sequence[str] | None = None) -> list[Finding]:
+def check_folder(folder: str | PathLike[str] | Results, *, models: Sequence[str] | None = None) -> list[Finding]:
     """Compute the failure indicators of every model, finished run and attack in a folder. No model or attack is run.
 
     Some indicators need extra runs, which `probe_folder` makes. Without these runs, such indicators are "unknown".

@@ -2,6 +2,7 @@
 
 import json
 import re
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ class Exported(NamedTuple):
     notes: list[str]
 
 
-def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str | None = None) -> Exported:
+def export_attackbench(folder: str | PathLike[str], path: str | Path, *, data: Data | str | None = None) -> Exported:
     """Export the finished attack runs of a results folder to AttackBench's JSON format, one file for each run.
 
     The format can represent untargeted runs in linf, l2, l1 or l0. Other runs are omitted. Failed runs are omitted as

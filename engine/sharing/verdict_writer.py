@@ -5,6 +5,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +47,7 @@ class WrittenVerdict(NamedTuple):
 
 
 def write_verdict_file(
-    folder: str | Path | Results,
+    folder: str | PathLike[str] | Results,
     path: str | Path,
     *,
     model: str | None = None,

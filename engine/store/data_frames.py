@@ -1,8 +1,9 @@
 """A results folder as pandas tables. There is a row for each run and image, with columns that describe the run."""
 
 import json
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -29,7 +30,9 @@ _PLACE = ["cell", "index"]
 _ORDER = ["model", "attack", "implementation", "cell"]
 
 
-def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | None = None) -> "pd.DataFrame":
+def load(
+    folder: str | os.PathLike[str], *, heavy: bool = False, columns: Collection[str] | None = None
+) -> "pd.DataFrame":
     """Load the results of all finished runs of a results folder, with a row for each run and image.
 
     These columns describe the run:
@@ -89,7 +92,7 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
     return table
 
 
-def load_clean(folder: str | Path, *, heavy: bool = False) -> "pd.DataFrame":
+def load_clean(folder: str | os.PathLike[str], *, heavy: bool = False) -> "pd.DataFrame":
     """Load the predictions on clean images, with a row for each model and image.
 
     Columns: `model`, `data`, `image`, `index`, `label`, `predicted`, `CA` (1 if the prediction is correct) and `CC`
@@ -107,7 +110,7 @@ def load_clean(folder: str | Path, *, heavy: bool = False) -> "pd.DataFrame":
     )
 
 
-def load_transfer(folder: str | Path) -> "pd.DataFrame":
+def load_transfer(folder: str | os.PathLike[str]) -> "pd.DataFrame":
     """Load transfer results: the prediction of a model for each example that was made on another model.
 
     Columns: `cell` (key of the run that made the example), `made_on`, `tested_on` (names of models), `implementation`,
@@ -125,7 +128,7 @@ def load_transfer(folder: str | Path) -> "pd.DataFrame":
     )
 
 
-def load_outcomes(source: "str | Path | Results") -> "pd.DataFrame":
+def load_outcomes(source: "str | PathLike[str] | Results") -> "pd.DataFrame":
     """Load the columns of `load` that rankings need. This takes a tenth of the memory of `load`.
 
     As in tables, each model has a unique name, repeated images count once, and results of code that was edited later
@@ -186,7 +189,9 @@ def run_columns(cell: AttackRun) -> dict[str, Any]:
     }
 
 
-def results_on_original(folder: str | Path, results: "pd.DataFrame", originals: Mapping[str, str]) -> "pd.DataFrame":
+def results_on_original(
+    folder: str | os.PathLike[str], results: "pd.DataFrame", originals: Mapping[str, str]
+) -> "pd.DataFrame":
     """Return the results of undefended models, and of defended models on the same examples.
 
     The examples are those of the undefended models. Each example has a row for its undefended model, and one for each
@@ -228,7 +233,7 @@ def results_on_original(folder: str | Path, results: "pd.DataFrame", originals: 
 
 
 def choose_examples(
-    folder: str | Path,
+    folder: str | os.PathLike[str],
     results: "pd.DataFrame",
     original: str | None = None,
     examples: Literal["defended", "original"] | None = None,
@@ -283,15 +288,15 @@ def check_made_alike(baseline: "pd.DataFrame", new: "pd.DataFrame") -> None:
         raise InvalidInput(f"expected the same kind of examples in both folders, got {got}; set `examples`")
 
 
-def _none_finished(folder: str | Path, left_out: Mapping[str, Collection[str]]) -> Unavailable:
+def _none_finished(folder: str | os.PathLike[str], left_out: Mapping[str, Collection[str]]) -> Unavailable:
     """Build the error for a folder without a finished run. The message has the numbers of failed and damaged runs."""
     failed, damaged, unknown = (len(left_out[name]) for name in ("failed", "damaged", "unknown"))
     known = f"{failed} failed, {damaged} damaged, {unknown} of unknown attacks"
     known = known if failed or damaged or unknown else "it is empty"
-    return Unavailable(f"no finished runs in {folder} ({known})")
+    return Unavailable(f"no finished runs in {os.fspath(folder)} ({known})")
 
 
-def _finished(folder: str | Path, kind: Kind, columns: Collection[str] | None = None) -> Iterator[Record]:
+def _finished(folder: str | os.PathLike[str], kind: Kind, columns: Collection[str] | None = None) -> Iterator[Record]:
     for key, record in read_records(ResultsStore(folder, create=False), kind, columns):
         if not record.failed and is_selected(folder, key.rpartition("-")[2]):  # KEY, or for transfers RUN-KEY
             yield record
@@ -322,7 +327,7 @@ def _joined(frames: Iterator["pd.DataFrame"]) -> "pd.DataFrame":
     return pd.concat(known, ignore_index=True) if known else pd.DataFrame()
 
 
-def _shown_to(folder: str | Path, originals: Mapping[str, str]) -> "pd.DataFrame":
+def _shown_to(folder: str | os.PathLike[str], originals: Mapping[str, str]) -> "pd.DataFrame":
     """Return the predictions of defended models on the examples of undefended models.
 
     Columns: `cell` (key of the run that made the examples), `index`, `model` (the defended model), `shown` (its
@@ -342,7 +347,7 @@ def _shown_to(folder: str | Path, originals: Mapping[str, str]) -> "pd.DataFrame
     return _joined(iter(frames))
 
 
-def _right_when_clean(folder: str | Path) -> "pd.DataFrame":
+def _right_when_clean(folder: str | os.PathLike[str]) -> "pd.DataFrame":
     """Return whether each model classifies each clean image correctly.
 
     Columns: `model`, `data`, `image`, and `right`, bool.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from os import PathLike
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +128,7 @@ def repair_hint(line: str) -> str:
     return "" if line.endswith(WRONG_ONE) or "could not read" in line else "; run `davylamp evaluate` to recompute it"
 
 
-def unmeasured_line(cells: Iterable[AttackRun], folder: str | Path, *, kept: bool) -> str:
+def unmeasured_line(cells: Iterable[AttackRun], folder: str | PathLike[str], *, kept: bool) -> str:
     """Return a sentence on metrics that runs lack, with the command that adds them.
 
     Args:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,7 +76,7 @@ def fitted_of(record: Record) -> Fitted:
     return fitted
 
 
-def load_fitted(folder: str | Path) -> dict[str, Fitted]:
+def load_fitted(folder: str | PathLike[str]) -> dict[str, Fitted]:
     """Load the fitted attacks of a results folder, by key of the fit (`AttackRun.fit_key`). Failed fits are omitted.
 
     Raises:
@@ -209,7 +209,7 @@ def read_corruption(store: ResultsStore, cell: CorruptionCell) -> CorruptionReco
         return None
 
 
-def read_corruptions(folder: str | Path) -> tuple[list[CorruptionRecord], dict[str, str]]:
+def read_corruptions(folder: str | PathLike[str]) -> tuple[list[CorruptionRecord], dict[str, str]]:
     """Read the corruption records of a folder.
 
     Returns:

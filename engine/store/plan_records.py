@@ -6,7 +6,7 @@ A plan is a file that lists the runs of an evaluation. It is removed when all it
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from os import PathLike
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -49,12 +49,14 @@ class FolderStatus(NamedTuple):
     damaged: list[str]
 
 
-def list_cells(folder: str | Path) -> list[CellState]:
+def list_cells(folder: str | PathLike[str]) -> list[CellState]:
     """Return the state of every run of a folder: "done", "failed", "running" (a process works on it) or "waiting"."""
     return survey_folder(folder, ("parts", "cells"), headers=False).states
 
 
-def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, headers: bool = True) -> FolderStatus:
+def survey_folder(
+    folder: str | PathLike[str], kinds: Collection[Kind] = KINDS, *, headers: bool = True
+) -> FolderStatus:
     """Return the state of every run, and a message for every damaged file. Each file is read once.
 
     Args:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -270,7 +271,8 @@ def read_outcomes(
     unless a symbol needs them.
 
     Args:
-        folder: a results folder of `davylamp evaluate`; an `EvaluatedFolder` for the models of one evaluation.
+        folder: a results folder of `davylamp evaluate`; or an
+            `EvaluatedFolder` or `Evaluation`, of which only the models of one evaluation are read.
         symbols: metrics that need logits or transfers: "FR@10", "OTR"; they become columns.
         examples: whether to read the first images as pictures.
         keep_logits: selects models whose logits on adversarial images are kept; None for no model.
@@ -346,7 +348,7 @@ def read_outcomes(
     outcomes = outcomes.of_subjects(lambda subject: is_selected(folder, subject.key))
     outcomes = _leave_narrower(_leave_undeclared(_leave_subsets(outcomes)))
     if not outcomes.done and not outcomes.failed:
-        raise Unavailable(f"no finished runs in {folder} ({_what_is_there(outcomes)})")
+        raise Unavailable(f"no finished runs in {os.fspath(folder)} ({_what_is_there(outcomes)})")
     return _with_model_names(outcomes)
 
 

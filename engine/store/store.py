@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from filelock import FileLock, Timeout
 
+from ...adapters.coercion import read_path
 from ...errors import DavylampError, StoreMismatch, Unavailable
 from ..thread_map import thread_map
 from .atomic_files import expand_path, open_regular, read_regular_file, replace_file
@@ -61,11 +62,11 @@ class EvaluatedFolder(os.PathLike[str]):
 
     Args:
         folder: the results folder.
-        subjects: keys of the models on their images (`ModelOnData.key`).
+        evaluated: keys of the models on their images (`ModelOnData.key`).
     """
 
     folder: Path
-    subjects: frozenset[str]
+    evaluated: frozenset[str]
 
     def __fspath__(self) -> str:
         return str(self.folder)
@@ -74,8 +75,12 @@ class EvaluatedFolder(os.PathLike[str]):
 
 
 def is_selected(folder: str | os.PathLike[str], subject: str) -> bool:
-    """Whether results of a model on its images, by key, are read from a folder."""
-    return not isinstance(folder, EvaluatedFolder) or subject in folder.subjects
+    """Whether results of a model on its images, by key, are read from a folder.
+
+    If the folder has an attribute `evaluated` (`EvaluatedFolder`, `Evaluation`), only results of these keys are read.
+    """
+    evaluated = getattr(folder, "evaluated", None)
+    return not evaluated or subject in evaluated
 
 
 class ResultsStore:
@@ -110,7 +115,7 @@ class ResultsStore:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, create: bool = True):
-        self.folder = expand_path(os.fspath(folder))
+        self.folder = expand_path(read_path(folder, "a results folder"))
         mark = self.folder / "davylamp.json"
         try:
             there = mark.is_file()

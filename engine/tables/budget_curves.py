@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
+from os import PathLike
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -208,7 +208,7 @@ class _Points(NamedTuple):
 
 
 def build_curves(
-    folder: str | Path | Results,
+    folder: str | PathLike[str] | Results,
     *,
     against: Against = "epsilon",
     norm: str | None = None,

@@ -1,9 +1,9 @@
 """Table of robustness to corruptions: error rates, corruption errors and flip probabilities, with intervals."""
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -77,7 +77,7 @@ class CorruptedModel:
         return len({record.names for record in self.records}) == 1
 
 
-def read_corrupted_models(folder: str | Path) -> tuple[list[CorruptedModel], dict[str, str]]:
+def read_corrupted_models(folder: str | os.PathLike[str]) -> tuple[list[CorruptedModel], dict[str, str]]:
     """Read the predictions on corrupted images from a results folder.
 
     Returns:
@@ -102,8 +102,8 @@ def read_corrupted_models(folder: str | Path) -> tuple[list[CorruptedModel], dic
         mine.errors = _in_order(mine.errors, CORRUPTIONS)
         mine.sequences = _in_order(mine.sequences, SEQUENCES)
     if not models:
-        why = f" ({'; '.join(failed.values())})" if failed else ""
-        raise Unavailable(f"no predictions on corrupted images in {folder}{why}; run davylamp corruptions run")
+        place, why = os.fspath(folder), f" ({'; '.join(failed.values())})" if failed else ""
+        raise Unavailable(f"no predictions on corrupted images in {place}{why}; run davylamp corruptions run")
     return list(models.values()), failed
 
 
@@ -142,7 +142,7 @@ def _is_noise(record: CorruptionRecord) -> bool:
 
 
 def build_corruptions(
-    folder: str | Path,
+    folder: str | os.PathLike[str],
     *,
     by: CorruptionsBy = "models",
     baseline: str = "",

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
-from pathlib import Path
+from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,7 +71,7 @@ class _Row(NamedTuple):
 
 
 def build_defence(
-    folder: str | Path | Results,
+    folder: str | PathLike[str] | Results,
     original: str,
     defended: str,
     *,
@@ -169,7 +169,7 @@ def _choose(symbols: Sequence[str] | None) -> tuple[str, ...]:
     return chosen
 
 
-def _read_pair(folder: str | Path, original: str, defended: str) -> Results:
+def _read_pair(folder: str | PathLike[str], original: str, defended: str) -> Results:
     return read_outcomes(folder, keep_logits=lambda each: "*" in defended or each.is_called((original, defended)))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,7 @@ class DistanceCurves(Displayed):
 
 
 def build_distance_curves(
-    folder: str | Path | Results, *, norm: str | None = None, models: Sequence[str] | None = None
+    folder: str | PathLike[str] | Results, *, norm: str | None = None, models: Sequence[str] | None = None
 ) -> DistanceCurves:
     """Build the curve of median distance against passes, for every attack whose records contain this curve.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -46,7 +47,7 @@ class MetricMatrix(NamedTuple):
 
 
 def build_layers(  # noqa: PLR0913 - the data by position, the choices by keyword
-    folder: str | Path,
+    folder: str | PathLike[str],
     subjects: Subjects,
     symbols: Sequence[str],
     *,
@@ -119,7 +120,7 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
 
 
 def build_matrix(
-    folder: str | Path | Results,
+    folder: str | PathLike[str] | Results,
     symbols: Sequence[str],
     *,
     rows: Literal["models", "attacks"] = "models",
@@ -178,7 +179,7 @@ def build_matrix(
 
 
 def build_defence_matrix(
-    folder: str | Path | Results,
+    folder: str | PathLike[str] | Results,
     symbols: Sequence[str],
     *,
     original: str | None = None,

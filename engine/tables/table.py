@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from os import PathLike
 from typing import Any, get_args
 
 import numpy as np
@@ -109,7 +109,7 @@ class Table(Displayed):
 
 @takes_old_names()
 def build_table(  # noqa: PLR0913 - what is read by position, the choices by keyword
-    folder: str | Path | Results,
+    folder: str | PathLike[str] | Results,
     *,
     by: By = "attacks",
     metrics: Sequence[str] | None = None,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,7 +79,7 @@ class Transfer:
 
 
 def build_transfer(
-    folder: str | Path | Results,
+    folder: str | PathLike[str] | Results,
     *,
     over: Over = "fooled",
     bootstrap: int = 1000,
@@ -244,7 +244,7 @@ class TransferredConfidence(NamedTuple):
 
 
 def build_transfer_confidence(
-    folder: str | Path | Results, *, bootstrap: int = 1000, seed: int = 0
+    folder: str | PathLike[str] | Results, *, bootstrap: int = 1000, seed: int = 0
 ) -> list[TransferredConfidence]:
     """Compute AIAC and ARTC of each attack on target models, as means over the pairs of source and target model.
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,7 +44,7 @@ class CitedItem(NamedTuple):
     version: str = ""
 
 
-def items_used_in(folder: str | Path) -> list[CitedItem]:
+def items_used_in(folder: str | PathLike[str]) -> list[CitedItem]:
     """Return the items to cite for everything that a results folder used, without duplicates.
 
     Raises:
@@ -66,7 +67,7 @@ def libraries_of(states: Iterable[CellState]) -> set[str]:
     return {row.library for state in states for row in _rows_of(state)}
 
 
-def davylamp_versions(folder: str | Path) -> list[str]:
+def davylamp_versions(folder: str | PathLike[str]) -> list[str]:
     """Return the versions of davylamp that wrote the records of a results folder."""
     return sorted({str(state.meta["versions"]["davylamp"]) for state in list_cells(folder) if _knows(state)})
 
@@ -170,7 +171,7 @@ def _beside_cells(store: ResultsStore) -> Iterator[CitedItem]:
         yield CitedItem("data", "corrupted")
 
 
-def _metrics_of(folder: str | Path) -> list[str]:
+def _metrics_of(folder: str | PathLike[str]) -> list[str]:
     """Return the symbols of the metrics that have a value in the folder. Empty if no run is finished."""
     try:
         table = build_table(folder, bootstrap=0)

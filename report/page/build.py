@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,7 +41,7 @@ from ..text.fit_to_terminal import short_name
 Value = TypeVar("Value")
 
 
-def build_report(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> str:
+def build_report(folder: str | PathLike[str], *, bootstrap: int = 1000, seed: int = 0) -> str:
     """Build the report of a results folder as one self-contained HTML document.
 
     Args:
@@ -53,10 +54,10 @@ def build_report(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) ->
         StoreMismatch: If the folder has an unsupported format.
         MissingLibrary: If Matplotlib is not installed.
     """
-    return render("Robustness report", list_sections(folder, bootstrap=bootstrap, seed=seed), source=str(folder))
+    return render("Robustness report", list_sections(folder, bootstrap=bootstrap, seed=seed), source=fspath(folder))
 
 
-def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> list[Section]:
+def list_sections(path: str | PathLike[str], *, bootstrap: int = 1000, seed: int = 0) -> list[Section]:
     """Build the sections of a report in order. Sections without content are omitted.
 
     Args:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 
 from ...adapters.display_text import format_threat_model
@@ -52,7 +53,7 @@ class ReportData:
         return self.titles[outcome.cell.key]
 
 
-def read_folder(path: str | Path) -> ReportData:
+def read_folder(path: str | PathLike[str]) -> ReportData:
     """Read a results folder for a report.
 
     Raises:

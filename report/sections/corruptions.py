@@ -3,7 +3,7 @@
 import base64
 import io
 from collections.abc import Sequence
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 from PIL import Image
@@ -35,7 +35,7 @@ _MEANING = {
 }
 
 
-def write_corruptions(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> Section | None:
+def write_corruptions(path: str | PathLike[str], *, bootstrap: int = 1000, seed: int = 0) -> Section | None:
     """Build the section on robustness to corruptions.
 
     Args:

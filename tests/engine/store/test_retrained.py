@@ -99,7 +99,17 @@ def test_an_evaluation_shows_the_models_that_it_evaluated(digits, tmp_path):
         assert set(frames[0]["model"]) == {"cnn", f"other {place}"}
         if module is digits.module:  # the others do not differ
             assert set(each.rank(scoring="mean").subjects) == {"cnn", f"other {place}"}
-        page = each.report(tmp_path / "report.html").read_text(encoding="utf-8")
+            assert set(davylamp.rank(each, scoring="mean").subjects) == {"cnn", f"other {place}"}
+        assert (
+            davylamp.table(each, "models", bootstrap=0).to_frame().equals(each.table("models", bootstrap=0).to_frame())
+        )
+        assert set(davylamp.load(each)["model"]) == {"cnn", f"other {place}"}
+        checks, truth = (davylamp.check(one).document["checks"] for one in (each, tmp_path / str(place)))
+        assert [(one["name"], one["subject"], one["state"]) for one in checks] == [
+            (one["name"], one["subject"], one["state"]) for one in truth
+        ]
+        page = davylamp.report(each, tmp_path / "report.html").read_text(encoding="utf-8")
+        assert str(tmp_path / "one") in page
         assert "cnn [" not in page
         assert not any("versions" in note for note in each.table().notes)
     everything = davylamp.Evaluation(tmp_path / "one")
