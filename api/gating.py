@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import NormalDist
 
 from ..adapters.display_text import counted, format_threat_labels
-from ..engine.attack_run import AttackRun
+from ..engine.attack_run import AttackRun, ModelOnData
 from ..engine.checks.check_folder import check_folder
 from ..engine.checks.gate_requirements import (
     PAIRED,
@@ -25,7 +25,7 @@ from ..engine.statistics.bootstrap import FEWEST, Estimate
 from ..engine.statistics.paired_tests import min_images_for_equivalence
 from ..engine.statistics.verdict import MARGIN, SIGNIFICANT, PairVerdict
 from ..engine.store.notes import least_of_estimates, sequence_notes, unsteady_subjects
-from ..engine.store.results import Results, check_models, read_outcomes
+from ..engine.store.results import Results, check_models, images_text, read_outcomes
 from ..engine.store.versions import latest_versions
 from ..engine.tables.estimates import population_of, undecided_rate
 from ..engine.tables.groups import TableGroup, find_union, group_cells, is_bounded
@@ -177,6 +177,11 @@ class _GateRow:
 
     def __init__(self, group: TableGroup, metrics: dict[str, Estimate], union: str = ""):
         self.group, self.metrics, self.labels, self.union = group, metrics, group.labels, union
+        self.data = ""  # if the model was evaluated on several data sets: the one of this row
+
+    def of(self, symbol: str) -> str:
+        """Return what a metric is about: the threat model, or for clean images the data, if this needs to be said."""
+        return self.data if facts_of(symbol).stored == "clean" else self.threat
 
     @property
     def threat(self) -> str:
@@ -189,6 +194,13 @@ def _rows(outcomes: Results, symbols: Sequence[str]) -> list[_GateRow]:
     table = build_table(outcomes, by="models", metrics=symbols)
     groups = group_cells(outcomes, "models")
     rows = [_GateRow(group, dict(row.metrics)) for group, row in zip(groups, table.rows, strict=True)]
+    data: dict[str, set[str]] = {}
+    done = [row for row in rows if row.group.outcomes]
+    for row in done:
+        data.setdefault(row.labels["model"], set()).add(row.group.outcomes[0].cell.subject.key)
+    for row in done:
+        if len(data[row.labels["model"]]) > 1:
+            row.data = images_text(row.group.outcomes[0].cell.subject)
     if not any(map(is_union, symbols)):
         return rows
     union = find_union(outcomes)
@@ -239,7 +251,7 @@ def _decide(requirement: Requirement, row: _GateRow, outcomes: Results, unsteady
     base = Decision(
         str(requirement),
         row.labels["model"],
-        "" if is_clean else row.threat,
+        row.of(symbol),
         "fail",
         *(value, low, high, images),
         attacks=0 if is_clean else row.labels["attacks"],
@@ -346,12 +358,10 @@ def _decide_pair(
 ) -> Decision:
     outcomes, baseline = folders
     symbol, is_clean = requirement.symbol, facts_of(requirement.symbol).stored == "clean"
-    at = "" if is_clean else f" @ {row.threat}"
+    at = f" @ {row.of(symbol)}" if row.of(symbol) else ""
     change = Requirement(symbol, ">=", -margin)
     loss = f" - {margin:g}" if margin else ""
-    base = Decision(
-        f"{symbol} >= baseline{loss}{at}", row.labels["model"], "" if is_clean else row.threat, "fail", attacks=0
-    )
+    base = Decision(f"{symbol} >= baseline{loss}{at}", row.labels["model"], row.of(symbol), "fail", attacks=0)
     pair, known, bound, attacks, lost, is_unchanged = pair_with_baseline(
         symbol, (row.group, outcomes), (other, baseline)
     )
@@ -413,7 +423,11 @@ def _baseline_row(row: _GateRow, baseline: Results, *, is_clean: bool) -> TableG
     if not alike:
         has = "; ".join(dict.fromkeys(_GateRow(group, {}).threat for group in of_model))
         raise InvalidInput(f"expected {row.threat} in the baseline for {name}, got {has}")
-    return alike[0]
+    return min(alike, key=lambda group: _distance_of_data(group.outcomes[0].cell.subject, subject))
+
+
+def _distance_of_data(one: ModelOnData, other: ModelOnData) -> tuple[bool, bool]:
+    return one.data_digest != other.data_digest, one.data != other.data
 
 
 def _are_alike(one: TableGroup, other: TableGroup) -> bool:

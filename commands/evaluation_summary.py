@@ -57,22 +57,18 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     from ..engine.checks.check_folder import check_folder
     from ..engine.store.notes import unsteady_subjects
     from ..engine.store.results import read_outcomes
+    from ..engine.store.store import EvaluatedFolder
     from ..engine.tables.groups import group_cells, worst_case_bias_note
     from ..engine.tables.table import build_table
     from ..report.text.checks import count_states
 
-    alone = len(store.keys("cells")) == len(plan.cells)  # then the folder contains only these models
-    about = () if alone else {cell.subject.model for cell in plan.cells}
-    outcomes = read_outcomes(store.folder, ["OTR", "RA"], models=about)
-    models = {
-        (cell.subject.model, cell.subject.model_digest) for cell in plan.cells
-    }  # regardless of the number of images
-    subjects = [each.cell.subject for each in outcomes.done]
-    names = {subject.name for subject in subjects if (subject.model, subject.model_digest) in models}
+    mine = EvaluatedFolder(store.folder, frozenset(cell.subject.key for cell in plan.cells))
+    outcomes = read_outcomes(mine, ["OTR", "RA"])
+    names = {each.cell.subject.name for each in outcomes.done}
     if not names:
         return []
     table = build_table(outcomes, by="models", metrics=["CA", "RA"], bootstrap=1)
-    rows = [row for row in table.rows if row.labels["model"] in names and row.labels["cells"]]
+    rows = [row for row in table.rows if row.labels["cells"]]
     rows.sort(key=lambda row: -row.metrics["RA"].value)
     pairs = [group for group in group_cells(outcomes, "pairs") if group.parts]
     unsteady = {subject.name for subject in unsteady_subjects(outcomes).values()}
@@ -80,19 +76,19 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     if len(rows) > SHOWN:
         more = f"davylamp table {quote(str(store.folder))} --by models"
         lines.append(f"{len(rows) - SHOWN} more models with lower values: `{more}`")
-    groups = [each for each in group_cells(outcomes, "models") if each.labels["model"] in names]
+    groups = group_cells(outcomes, "models")
     lines += [f"- {line}" for line in worst_case_bias_note([each for each in groups if _has_radius(each.labels)])]
     checks = check_folder(outcomes, models=sorted(names))
-    return [*lines, *_gave_up(outcomes, names), f"failure indicators: {count_states(checks)}"]
+    return [*lines, *_gave_up(outcomes), f"failure indicators: {count_states(checks)}"]
 
 
-def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
+def _gave_up(outcomes: Any) -> list[str]:
     """Return hints for user attacks that returned clean images, and do not declare that this means failure."""
     from ..engine.checks.verdicts import paired_outcomes
 
     counts: Counter[str] = Counter()
     for each in outcomes.done:
-        if each.cell.subject.name in names and each.cell.row.is_user_attack:
+        if each.cell.row.is_user_attack:
             counts[each.cell.attack] += sum("unchanged" in kinds for kinds in paired_outcomes(each).violations)
     return [
         f"- {name} returned {count} unchanged images, which are invalid; if this means failure, declare "
@@ -146,10 +142,12 @@ def _has_radius(labels: Any) -> bool:
 
 def _undecided(pairs: Sequence[Any]) -> str:
     """Return a phrase with the numbers of invalid results. "" if no result is invalid."""
+    from ..adapters.display_text import counted
+
     broken: Counter[str] = Counter()
     for pair in pairs:
         if pair.labels["violations"]:
             broken[pair.labels["implementation"]] += pair.labels["violations"]
     if len(broken) > _NAMED:
-        return f"; {broken.total()} results of {len(broken)} attacks are invalid"
-    return "".join(f"; {count} results of {name} are invalid" for name, count in broken.items())
+        return f"; {counted(broken.total(), 'invalid result')} of {len(broken)} attacks"
+    return "".join(f"; {counted(count, 'invalid result')} of {name}" for name, count in broken.items())

@@ -31,6 +31,7 @@ _LATER: Mapping[str, Any] = {
     "draws": 0,
     "eot": 1,
 }
+_SHOWN = ("called", "data_called")  # display names
 _CHOICES = ("chosen", "drawn")  # how images were selected; a spec omits empty ones
 SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")
 _OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap", "gd-uap")  # single-step attacks with other goals
@@ -51,6 +52,8 @@ class ModelOnData:
             `sources.random_order`. Empty if the images are the first ones of the data or were selected by name.
         called: display name, which differs from `model` only if several models of a folder share this name. Not part of
             `key`.
+        data_called: display name of the data, which differs from `data` only if several data sets of a folder share
+            this name and the number of images. Not part of `key`.
     """
 
     model: str
@@ -61,6 +64,7 @@ class ModelOnData:
     chosen: tuple[str, ...] = ()
     drawn: tuple[int, ...] = ()
     called: str = field(default="", compare=False)
+    data_called: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         for name in ("chosen", "drawn"):
@@ -70,6 +74,11 @@ class ModelOnData:
     def name(self) -> str:
         """Display name of the model: `called` if it is set, otherwise `model`."""
         return self.called or self.model
+
+    @property
+    def data_name(self) -> str:
+        """Display name of the data: `data_called` if it is set, otherwise `data`."""
+        return self.data_called or self.data
 
     @property
     def full_name(self) -> str:
@@ -84,7 +93,7 @@ class ModelOnData:
     def spec(self) -> dict[str, Any]:
         """The fields that identify the model and its images, as JSON types. `key` is their hash."""
         spec = asdict(self) | {"chosen": list(self.chosen), "drawn": list(self.drawn)}
-        return {name: value for name, value in spec.items() if name != "called" and (name not in _CHOICES or value)}
+        return {name: value for name, value in spec.items() if name not in _SHOWN and (name not in _CHOICES or value)}
 
     @property
     def population(self) -> int | None:
@@ -97,13 +106,34 @@ class ModelOnData:
         return json_digest({"clean": self.spec})
 
 
-def tell_apart(subjects: Iterable[ModelOnData]) -> dict[str, str]:
-    """Return unique display names for models that share a name but differ in weights or code, by `ModelOnData.key`."""
+def tell_apart(subjects: Iterable[ModelOnData]) -> dict[str, tuple[str, str]]:
+    """Return unique display names for models that share a name but differ in weights or code, and for such data.
+
+    Data need another name if their names, numbers of images and choices of images are equal, but not their pixels or
+    labels.
+
+    Returns:
+        The display names of the model and of the data by `ModelOnData.key`, each "" if the usual name is unique.
+    """
     known = {subject.key: subject for subject in subjects}
-    digests: dict[str, set[str]] = {}
-    for subject in known.values():
-        digests.setdefault(subject.model, set()).add(subject.model_digest)
-    return {key: subject.full_name for key, subject in known.items() if len(digests[subject.model]) > 1}
+    digests: dict[Any, set[str]] = {}
+    for each in known.values():
+        digests.setdefault(each.model, set()).add(each.model_digest)
+        digests.setdefault((each.data, each.images, each.chosen, each.drawn), set()).add(each.data_digest)
+    names = {}
+    for key, each in known.items():
+        is_changed = len(digests[each.data, each.images, each.chosen, each.drawn]) > 1
+        model = each.full_name if len(digests[each.model]) > 1 else ""
+        names[key] = model, f"{each.data} [{each.data_digest[:6]}]" if is_changed else ""
+    return {key: each for key, each in names.items() if any(each)}
+
+
+def show_as(subject: ModelOnData, names: Mapping[str, tuple[str, str]]) -> ModelOnData:
+    """Return a model on its images with its display names. `names` comes from `tell_apart`."""
+    shown = names.get(subject.key, ("", ""))
+    if shown == (subject.called, subject.data_called):
+        return subject
+    return replace(subject, called=shown[0], data_called=shown[1])
 
 
 @dataclass(frozen=True)
@@ -343,10 +373,10 @@ class AttackRun:
         return replace(cell, implementation=_stand_in(cell.search, meta.get("about")))
 
 
-def call_as(cell: AttackRun, names: Mapping[str, str]) -> AttackRun:
-    """Return the run with the display name of its model. `names` comes from `tell_apart`."""
-    called = names.get(cell.subject.key, "")
-    return cell if called == cell.subject.called else replace(cell, subject=replace(cell.subject, called=called))
+def call_as(cell: AttackRun, names: Mapping[str, tuple[str, str]]) -> AttackRun:
+    """Return the run with the display names of its model and its data. `names` comes from `tell_apart`."""
+    subject = show_as(cell.subject, names)
+    return cell if subject is cell.subject else replace(cell, subject=subject)
 
 
 def describe_attack(cell: AttackRun) -> dict[str, Any]:

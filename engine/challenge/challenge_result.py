@@ -4,7 +4,6 @@ import json
 import math
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from filelock import FileLock

@@ -154,7 +154,7 @@ class PairComparison:
                 "exact McNemar test"
             )
         else:
-            numbers = "larger distances if both succeed, Wilcoxon test"
+            numbers = "Wilcoxon test of the distances where both succeed,"
         numbers += f" p = {judgement.p:.2g}, below {judgement.correction}"
         return f"{self.weaker} is weaker than {better} on {where}{costs}: {numbers}; n = {judgement.images}."
 

@@ -16,6 +16,7 @@ Verdict = Literal["identical", "equivalent", "weaker", "broken", "no difference 
 SIGNIFICANT = 0.05
 TOO_MANY_VIOLATIONS = 0.1  # rate of invalid results above which an implementation is broken
 SAME_IMAGE = 1e-6  # float32 rounding of a step: largest difference between identical examples
+_FAR = 1.005  # ratio of distances that differs from 1 if rounded
 SAME_DISTANCE = 1e-5  # float32 rounding of a distance, relative: distances this close are tied in the tests
 UNEQUAL_COST = 2.0  # ratio of queries from which a verdict mentions the unequal cost
 MARGIN = 0.05  # equivalence: success rates at most 5 points apart
@@ -123,6 +124,8 @@ class PairVerdict:
         queries: mean queries of the weaker implementation divided by those of the other. If neither is weaker, mean
             queries of the first divided by those of the second. NaN if unknown.
         fades: whether the difference disappears when examples are rounded to 8 bits.
+        farther: if only the distances differ significantly, median ratio of the weaker implementation's distance to the
+            other's. Otherwise NaN.
     """
 
     verdict: Verdict
@@ -142,6 +145,7 @@ class PairVerdict:
     reason: str = ""
     queries: float = math.nan
     fades: bool = False
+    farther: float = math.nan
 
     @property
     def p(self) -> float:
@@ -162,16 +166,18 @@ class PairVerdict:
 
     @property
     def costs(self) -> str:
-        """Caveats of a verdict: unequal queries, or a difference that disappears after rounding to 8 bits.
+        """Details of a verdict: larger distances, unequal queries, and a difference that rounding to 8 bits removes.
 
-        Empty if there are no caveats, or for other verdicts than "weaker" and "equivalent".
+        Empty if there are none, or for other verdicts than "weaker" and "equivalent".
         """
         if self.verdict not in ("weaker", "equivalent"):
             return ""
         unequal = not math.isnan(self.queries) and not 1 / UNEQUAL_COST <= self.queries <= UNEQUAL_COST
         times = self.queries if self.weaker else max(self.queries, 1 / self.queries)  # without an order: of either
         differ = f"with {times:.2g} times the queries" if self.weaker else f"their queries differ {times:.2g}-fold"
-        parts = [differ] * unequal
+        far = f"distances {self.farther:.3g} times as large" if self.farther >= _FAR else "larger distances"
+        parts = [] if math.isnan(self.farther) else [far]
+        parts += [differ] * unequal
         return ", ".join([*parts, *(["not after rounding to 8 bits"] if self.fades else [])])
 
     @property
@@ -283,6 +289,8 @@ def decide_verdict(
     verdict, weaker = _decide(numbers, (a.name, b.name), minimum_norm, signed_rank_sum(*tied))
     costs: dict[str, Any] = {"queries": _ratio_of_queries(*((b, a) if weaker == b.name else (a, b)), both)}
     if verdict == "weaker":
+        ratio = numbers.ratio.value
+        costs["farther"] = math.nan if numbers.is_apart else ratio if weaker == a.name else 1 / ratio
         costs["fades"] = _fades(*((a, b) if weaker == b.name else (b, a)), paired, level if numbers.is_apart else 0.0)
     elif verdict == "undecided" and numbers.p_success < numbers.level:
         costs["reason"] = f"the verdict depends on {_images(left_out)} omitted as invalid"

@@ -153,7 +153,7 @@ def load_outcomes(source: "str | PathLike[str] | Results") -> "pd.DataFrame":
         raise _none_finished(outcomes.store.folder, left_out)
     data: dict[str, str] = {}  # the first name of each set of images
     for each in outcomes.done:
-        data.setdefault(each.cell.subject.data_digest, each.cell.subject.data)
+        data.setdefault(each.cell.subject.data_digest, each.cell.subject.data_name)
     parts = []
     for each in outcomes.done:
         about = run_columns(each.cell) | {"target": each.cell.target, "data": data[each.cell.subject.data_digest]}
@@ -181,7 +181,7 @@ def run_columns(cell: AttackRun) -> dict[str, Any]:
         "targeted": cell.threat_model.targeted,
         "parameters": json.dumps(dict(cell.parameters), sort_keys=True),
         "seed": cell.seed,
-        "data": cell.subject.data,
+        "data": cell.subject.data_name,
         "pixels": cell.pixels,
         "model_digest": cell.subject.model_digest,
         "data_digest": cell.subject.data_digest,

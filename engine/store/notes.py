@@ -46,7 +46,7 @@ def find_notes(outcomes: "Results") -> Iterator[Finding]:
 
 
 def version_notes(outcomes: "Results") -> Iterator[Finding]:
-    """Yield a note for each model name with several versions, which count as different models."""
+    """Yield a note for each name of several models or of several data sets, which count as different ones."""
     versions: dict[str, dict[str, None]] = {}
     for subject in outcomes.subjects.values():
         versions.setdefault(subject.model, {})[subject.full_name] = None
@@ -57,6 +57,22 @@ def version_notes(outcomes: "Results") -> Iterator[Finding]:
     for model, names in versions.items():
         if len(names) > 1:
             yield note("versions", sentence, state="warn", subject=model, count=len(names), names=", ".join(names))
+    yield from _data_notes(outcomes)
+
+
+def _data_notes(outcomes: "Results") -> Iterator[Finding]:
+    names: dict[str, dict[str, None]] = {}
+    for subject in outcomes.subjects.values():
+        if subject.data_called:
+            names.setdefault(subject.data, {})[subject.data_name] = None
+    sentence = (
+        "{subject}: {count} data sets with different images or labels have this name ({names}) and count as different "
+        "data, also in means; evaluate into a new folder for a table of the last one only"
+    )
+    for data, contents in names.items():
+        yield note(
+            "data-versions", sentence, state="warn", subject=data, count=len(contents), names=", ".join(contents)
+        )
 
 
 def sequence_notes(outcomes: "Results") -> Iterator[Finding]:

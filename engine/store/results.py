@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...adapters.paths import is_file_name
 from ...errors import Unavailable, UnknownName
-from ..attack_run import AttackRun, ModelOnData, call_as, tell_apart
+from ..attack_run import AttackRun, ModelOnData, call_as, show_as, tell_apart
 from ..finding import Finding, sentences
 from ..measure_groups import is_group
 from ..metric_names import NO_CONFIDENCES, needs_confidences
@@ -349,7 +349,8 @@ def read_outcomes(
     outcomes = _leave_narrower(_leave_undeclared(_leave_subsets(outcomes)))
     if not outcomes.done and not outcomes.failed:
         raise Unavailable(f"no finished runs in {os.fspath(folder)} ({_what_is_there(outcomes)})")
-    return _with_model_names(outcomes)
+    names = tell_apart(outcomes.subjects.values())
+    return with_names(outcomes, names) if names else outcomes
 
 
 def _keys_about(
@@ -433,26 +434,14 @@ def _silent_images(logits: Tensor) -> np.ndarray:
     return ~logits.isfinite().all(1).numpy()
 
 
-def _with_model_names(outcomes: Results) -> Results:
-    """Give each model a unique name.
-
-    Models whose weights were retrained in the same file have the same name otherwise.
-    """
-    names = tell_apart(outcomes.subjects.values())
-    return with_names(outcomes, names) if names else outcomes
-
-
-def with_names(outcomes: Results, names: Mapping[str, str]) -> Results:
-    """Return results in which some models have other display names.
+def with_names(outcomes: Results, names: Mapping[str, tuple[str, str]]) -> Results:
+    """Return results in which some models and data have other display names.
 
     Args:
         outcomes: the results.
-        names: display names by `ModelOnData.key`. All other models have their own name.
+        names: display names from `tell_apart`. All other models and data have their own names.
     """
-    clean = {
-        key: replace(each, subject=replace(each.subject, called=names.get(key, "")))
-        for key, each in outcomes.clean.items()
-    }
+    clean = {key: replace(each, subject=show_as(each.subject, names)) for key, each in outcomes.clean.items()}
     return replace(
         outcomes,
         done=tuple(replace(each, cell=call_as(each.cell, names)) for each in outcomes.done),
@@ -506,7 +495,7 @@ def images_text(subject: ModelOnData) -> str:
     """Describe a model's images: "demo:mnist (20)". If images were selected by name, the first names follow."""
     chosen = f" chosen: {subject.chosen[0]}, ..." if subject.chosen else ""
     chosen += f" of {subject.population} in random order" if subject.drawn else ""
-    return f"{subject.data} ({subject.images}{chosen})"
+    return f"{subject.data_name} ({subject.images}{chosen})"
 
 
 def _find_subsets(clean: Mapping[str, CleanResult]) -> dict[str, str]:

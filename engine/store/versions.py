@@ -62,7 +62,9 @@ def latest_versions(outcomes: Results, names: Collection[str] = ()) -> tuple[Res
         return outcomes, []
     outcomes = outcomes.of_subjects(lambda subject: subject.full_name not in left.get(subject.model, {}))
     called = tell_apart(kept.values())
-    called |= {key: subject.full_name for key, subject in kept.items() if subject.full_name in names}
+    for key, subject in kept.items():
+        if subject.full_name in names:
+            called[key] = subject.full_name, called.get(key, ("", ""))[1]
     notes = []
     for model, older in left.items():
         full = {subject.full_name for subject in kept.values() if subject.model == model}

@@ -147,7 +147,7 @@ def _subjects(folder: ReportData) -> PageTable:
     columns = (
         ("model", lambda subject: folder.models[subject.key]),
         ("hash of code, attributes, weights, preprocessing", lambda subject: _code(subject.model_digest)),
-        ("data", lambda subject: subject.data),
+        ("data", lambda subject: subject.data_name),
         ("hash of pixels and labels", lambda subject: _code(subject.data_digest)),
         ("images", lambda subject: subject.images),
     )

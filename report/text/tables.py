@@ -94,7 +94,8 @@ def print_results(table: Table, console: PlainConsole | None = None, *, asked: b
     labels = [name for name in table.shown_labels if name not in _COUNTED or name in (*counted, *needed)]
     symbols = list(table.symbols) if asked else sorted(table.symbols, key=lambda each: _place(each, table.by))
     worst = [symbol for symbol in symbols if is_worst(symbol)] if table.by in ("models", "classes") else []
-    order = [*(name for name in labels if name not in _COUNTED), *needed, *(["RA"] * bool(worst)), *symbols]
+    leading = () if asked and not worst else ("RA",) if worst else ("MR", "RA")
+    order = [*(name for name in labels if name not in _COUNTED), *needed, *leading, *symbols]
     worst = f", {', '.join(worst)} the worst case over {'them' if table.by == 'models' else 'attacks'}" if worst else ""
     together = ", all classes together" * (table.by == "classes")
     interval = f" [95 % interval{together}]" if _has_intervals(table) else ""

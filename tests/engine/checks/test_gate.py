@@ -489,3 +489,29 @@ def test_an_attack_of_the_baseline_with_other_settings_here_is_named_with_them(w
     for words in ("foolbox:pgd", "steps 10", "step_size 0.2", "steps 20", "step_size 0.1"):
         assert words in change.detail
     assert "fgsm" not in change.detail
+
+
+@pytest.mark.parametrize("names", [("demo", "demo"), ("demo", "other")])
+def test_every_data_set_of_a_model_is_judged(writer, names):
+    """The images of a data set were replaced under its name, or there are two data sets: both count, for RA and CA."""
+    right = torch.tensor([[2.0, 0.0]]).repeat(100, 1)
+    for data, digest, wrong in zip(names, ("d", "e"), (0, 60), strict=True):
+        logits = right.clone()
+        logits[:wrong] = torch.tensor([0.0, 2.0])
+        labels = torch.zeros(100, dtype=torch.long)
+        subject = writer.clean("net", logits, labels, data=data, digest=digest)
+        writer.cell(subject, "foolbox:pgd", logits, logits, labels)
+    result = davylamp.gate(writer.store.folder, ["CA >= 0.8", "RA >= 0.8"])
+    verdicts = [(each.requirement, each.verdict, each.value) for each in result.made]
+    assert sorted(verdicts) == [
+        *[("CA >= 0.8", "fail", 0.4), ("CA >= 0.8", "pass", 1.0)],
+        *[("RA >= 0.8", "fail", 0.4), ("RA >= 0.8", "pass", 1.0)],
+    ]
+    assert len({each.threat for each in result.made}) == 4
+    rows = davylamp.table(writer.store.folder, metrics=["RA"]).rows
+    assert sorted(row.metrics["RA"].value for row in rows) == [0.4, 1.0]  # never their mean
+    assert len({row.labels["setting"] for row in rows}) == 2
+    frame = davylamp.load(writer.store.folder)
+    assert frame.groupby("data")["data_digest"].nunique().to_list() == [1, 1]
+    named = [note for note in read_outcomes(writer.store.folder).findings if note.name == "data-versions"]
+    assert len(named) == (names[0] == names[1])

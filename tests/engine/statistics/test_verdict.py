@@ -270,3 +270,14 @@ def test_only_a_p_value_that_would_be_significant_alone_is_named():
     # Alone, a minimum-norm pair has two tests: 0.05 / 2.
     assert verdict(first, second, pairs=3).p_alone > 0.025
     assert np.isnan(verdict(first, second, minimum_norm=True, pairs=3).p_alone)
+
+
+def test_larger_distances_are_given_as_the_ratio_of_the_weaker_one():
+    near = np.linspace(1, 2, 40)
+    for far, words in ((near * 1.3, "1.3"), (near * 1.001, "larger distances")):
+        for one, other in ((near, far), (far, near)):
+            judgement = verdict([1] * 40, [1] * 40, minimum_norm=True, near=one, far=other)
+            assert judgement.weaker == ("b" if one is near else "a")
+            assert judgement.farther == pytest.approx(far[0] / near[0])
+            assert words in judgement.text
+    assert np.isnan(verdict([1] * 40, [0] * 40, minimum_norm=True, near=near, far=near * 2).farther)
