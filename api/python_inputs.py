@@ -264,8 +264,9 @@ def classifiers_from_modules(
         models = {name_of(models): models}
     if not isinstance(models, Mapping) or not models:
         return None, {**settings, "models": name_models(models)}
+    names = {name: read_text(name, "the name of each module as text") for name in models}
     given = {
-        add_parts(name, version=version): stack.enter_context(as_classifier(each, version))
+        add_parts(names[name], version=version): stack.enter_context(as_classifier(each, version))
         for name, each in models.items()
     }
     devices = {str(classifier.device) for classifier in given.values()}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...errors import InvalidInput, Unavailable
 from ..display_text import format_bytes
-from ..models.images import SEVERAL_LABELS, check_images
+from ..models.images import advise_on_labels, check_images
 from ..models.multi_label import LABEL_KEYS
 from ..user_code_guard import one_line
 from .lazy_data import LazyData
@@ -64,7 +64,8 @@ def open_arrays(
         images: images, shape (N, C, H, W) or (N, H, W, C), uint8 or floats in [0, 1].
         labels: labels, integers, shape (N,).
         path: path of the data, for error messages.
-        limit: only the first `limit` images are used. None for all images.
+        limit: only the first `limit` images are used. If the labels are sorted, one image of each class is used, then a
+            second of each class, and so on. None for all images.
         names: names of the images. None for their indices.
         several: whether an image may have several labels. `labels` may then also have the shape (N, L), with 0 or 1 for
             each of L labels.
@@ -78,22 +79,37 @@ def open_arrays(
     else:
         _check_labels(images, labels, path)
     is_last = _has_channels_last(images, path)
-    images = images[:limit]
+    named = [str(place) for place in range(len(images))] if names is None else [*names]
+    if len(named) < len(images[:limit]) or (limit is None and len(named) > len(images)):
+        raise InvalidInput(f"expected {len(images)} names from {path}, got {len(named)}")
+    if limit is not None and limit < len(images) == len(named) and _is_sorted(labels):
+        chosen = _alternate(labels)[:limit]
+        images, labels, named = images[chosen], labels[chosen], [named[place] for place in chosen]
+    images, labels = images[:limit], labels[:limit]
 
     def read(places: Sequence[int] | None) -> Tensor:
         return _to_inputs(images if places is None else images[list(places)], path, is_last=is_last)
 
-    named = [str(place) for place in range(len(images))] if names is None else [*names][:limit]
-    if len(named) != len(images):
-        raise InvalidInput(f"expected {len(images)} names from {path}, got {len(named)}")
-    return LazyData(torch.from_numpy(labels[:limit].astype(np.int64)), named, read)
+    return LazyData(torch.from_numpy(labels.astype(np.int64)), named[:limit], read)
+
+
+def _is_sorted(labels: np.ndarray) -> bool:
+    """Whether the images are grouped by class, so that the first ones do not represent all classes."""
+    return labels.ndim == 1 and bool((np.diff(labels.astype(np.int64)) >= 0).all())
+
+
+def _alternate(labels: np.ndarray) -> np.ndarray:
+    """Return the places of sorted labels such that the classes alternate, (N,)."""
+    _, starts, counts = np.unique(labels, return_index=True, return_counts=True)
+    turn = np.arange(len(labels)) - np.repeat(starts, counts)
+    return np.argsort(turn, kind="stable")
 
 
 def _check_labels(images: np.ndarray, labels: np.ndarray, path: Path | str) -> None:
     """Raise InvalidInput unless the labels are class numbers, one for each image."""
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
         wanted = f"integer labels of shape ({len(images)},)" if images.ndim else "an array of images"
-        advice = f"; {SEVERAL_LABELS}" if labels.ndim == 2 else ""
+        advice = f"; {advise_on_labels(labels)}" if labels.ndim == 2 else ""
         raise InvalidInput(f"expected {wanted} in {path}, got {labels.dtype} of shape {labels.shape}{advice}")
     if len(labels) and labels.min() < 0:
         raise InvalidInput(f"expected labels >= 0 in {path}, got {labels.min()}")

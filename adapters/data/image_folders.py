@@ -71,12 +71,14 @@ def interleave_classes(items: Iterable[ImageFile]) -> list[ImageFile]:
 
 
 def _list_classes(root: Path, classes: int | None, names: Sequence[str], *, strict: bool) -> list[ImageFile]:
-    """List the images in class folders as torchvision's ImageFolder does, but skip hidden folders.
+    """List the images in class folders. Folders whose names begin with "." or "__" (`__MACOSX`) are skipped.
 
-    An empty class folder counts in the numbering of the classes.
+    An empty class folder counts in the numbering of the classes, in contrast to torchvision's ImageFolder.
     """
     try:
-        folders = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+        folders = sorted(
+            path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith((".", "__"))
+        )
     except OSError as error:
         raise Unavailable(f"could not read {root} ({error.strerror})") from error
     labels = class_indices(folders, classes, names, strict=strict, where=str(root))
@@ -194,9 +196,9 @@ def _list_table(table: Path, indices: Mapping[str, int]) -> list[ImageFile]:
                     raise InvalidInput(
                         f"expected a file inside the folder in {where}, got {file!r}; move or link it there"
                     )
-                if file in items:
+                if (same := Path(file).as_posix()) in items:
                     raise InvalidInput(f"expected each file once, got {file!r} again in {where}")
-                items[file] = ImageFile(file, table.parent / file, int(label))
+                items[same] = ImageFile(file, table.parent / file, int(label))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise Unavailable(f"could not read {table} as UTF-8 CSV: {error}") from error
     return list(items.values())

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ...errors import InvalidInput
@@ -21,9 +20,10 @@ _WANTED = "images and labels (N of each), optionally with names, or a dataset of
 def open_data_file(name: str, limit: int | None, *, several: bool = False) -> LazyData:
     """Call the user's function "path/to/file.py:load", and return the images, labels and names that it returns.
 
-    If the function has a parameter `limit`, the limit is passed to it. Otherwise it is called without arguments. The
-    function may return images and labels as tensors or arrays. Images are uint8, or floats in [0, 1], with the channels
-    as second or as last axis. The function may also return a dataset of (image, label) pairs, from which only the
+    If the function has a parameter `limit`, the limit is passed to it, unless there is none and the parameter has a
+    default. Otherwise the function is called without arguments. It may return images and labels as tensors or arrays.
+    Images are uint8, or floats in [0, 1], with the channels as second or as last axis. The function may also return a
+    dataset of (image, label) pairs, from which only the
     needed images are read. For `several`, see `open_arrays`.
 
     Raises:
@@ -37,25 +37,43 @@ def open_data_file(name: str, limit: int | None, *, several: bool = False) -> La
         if not callable(load):
             raise InvalidInput(f"expected a function as {name}, got {one_line(repr(load))[:80]}")
         with guard_user_code(name, descriptors=True):
-            takes_limit = "limit" in inspect.signature(load).parameters
-            returned = load(limit=limit) if takes_limit else load()
+            parameter = inspect.signature(load).parameters.get("limit")
+            is_given = parameter is not None and (limit is not None or parameter.default is parameter.empty)
+            returned = load(limit=limit) if is_given else load()
             images, labels, names = _parts(returned, name, limit)
     named = None if names is None else [str(each) for each in names]
     return open_arrays(images, labels, name, limit, named, several=several)
 
 
 def _parts(returned: Any, name: str, limit: int | None) -> tuple[np.ndarray, np.ndarray, Any]:
-    if isinstance(returned, (tuple, list)) and len(returned) in (2, 3):
+    is_list = isinstance(returned, (tuple, list))
+    if is_list and len(returned) in (2, 3) and not all(map(_is_pair, returned)):
         images, labels, *rest = returned
         return _array(images, name), _array(labels, name), rest[0] if rest else None
     if hasattr(returned, "__getitem__") and hasattr(returned, "__len__") and not isinstance(returned, Mapping):
         count = min(len(returned), limit or len(returned))
         pairs = [returned[place] for place in range(count)]
         if pairs and all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
-            images = torch.stack([torch.as_tensor(np.asarray(image)) for image, _ in pairs])
-            return images.numpy(), np.asarray([int(label) for _, label in pairs]), None
+            images, labels = ([np.asarray(pair[place]) for pair in pairs] for place in (0, 1))
+            return _stack(images, name), _stack(labels, name), None
     hint = ": return its dataset" if hasattr(returned, "dataset") else ""
     raise InvalidInput(f"expected {_WANTED} from {name}, got {type(returned).__name__}{hint}")
+
+
+def _is_pair(value: Any) -> bool:
+    """Whether a value is an (image, label) pair."""
+    is_two = isinstance(value, (tuple, list)) and len(value) == 2
+    return is_two and np.ndim(value[0]) > 1 and not np.ndim(value[1])
+
+
+def _stack(arrays: list[np.ndarray], name: str) -> np.ndarray:
+    """Return arrays of one shape as one array. Raises InvalidInput if the shapes differ."""
+    shapes = list(dict.fromkeys(array.shape for array in arrays))
+    if len(shapes) > 1:
+        raise InvalidInput(
+            f"expected images of one size and labels of one shape from {name}, got {shapes[0]} and {shapes[1]}"
+        )
+    return np.stack(arrays)
 
 
 def _array(values: Any, name: str) -> np.ndarray:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...deprecation import warn_renamed
 from ...errors import InvalidInput, ModelFailed, Unavailable, WrongType
-from ..coercion import read_channels, read_int
+from ..coercion import read_channels, read_int, read_text, type_error
 from ..defaults import DRAWS, PASS_SIZE
 from ..torch_state import full_float32
 from ..user_code_guard import guard_user_code, one_line
@@ -99,6 +99,8 @@ class Classifier(nn.Module):
         if not isinstance(model, nn.Module):
             raise WrongType(f"expected a torch.nn.Module, got {type(model).__name__}")
         mean, std = _normalisation(mean, std)
+        _check_settings({"random": random, "gradients": gradients}, {"resize": resize, "crop": crop})
+        name = read_text(name, "the name of the model as text")
         if num_classes is not None:
             num_classes = read_int(num_classes, "num_classes as a whole number from 1", 1, 2**31 - 1)
         state_modes(model)
@@ -384,6 +386,15 @@ def check_several(logits: Tensor) -> None:
             f"expected a classifier with at least 2 classes, got outputs of shape {tuple(logits.shape)}"
             f"{f'; {OF_ONE_LOGIT}' if logits.shape[1] else ''}"
         )
+
+
+def _check_settings(flags: dict[str, Any], sizes: dict[str, Any]) -> None:
+    for word, value in flags.items():
+        if not isinstance(value, bool):
+            raise type_error(f"{word} as True or False", value)
+    for word, value in sizes.items():
+        if value is not None:
+            read_int(value, f"{word} in pixels as a whole number from 1", 1, 2**31 - 1)
 
 
 def _normalisation(mean: Any, std: Any) -> tuple[list[float] | None, list[float] | None]:

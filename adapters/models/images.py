@@ -17,6 +17,15 @@ SEVERAL_LABELS = (
 )
 
 
+def advise_on_labels(labels: Any) -> str:
+    """Return advice on labels of shape (N, L), where class numbers of shape (N,) are expected."""
+    values = np.asarray(labels)
+    if values.shape[1] == 1:
+        return "remove the second axis: labels[:, 0]"
+    is_one_hot = np.isin(values, (0, 1)).all() and (values.sum(1) == 1).all()
+    return "for one class per image, use labels.argmax(1)" if is_one_hot else SEVERAL_LABELS
+
+
 def check_images(inputs: Any) -> None:
     """Raise InvalidInput unless `inputs` are images in [0, 1] of shape (N, C, H, W)."""
     if not isinstance(inputs, Tensor):
@@ -30,6 +39,10 @@ def check_images(inputs: Any) -> None:
     if not inputs.is_floating_point():
         advice = "; divide 8-bit images by 255" if inputs.dtype == torch.uint8 else ""
         raise InvalidInput(f"expected floating point images in [0, 1], got {inputs.dtype}{advice}")
+    if inputs.layout != torch.strided or inputs.is_meta:
+        kind = "a tensor on the device meta, which has no values" if inputs.is_meta else "a sparse tensor"
+        raise InvalidInput(f"expected images as a dense tensor, got {kind}")
+    inputs = inputs.detach()
     # Both are NaN if any pixel is; torch.isfinite would make copies of what may be gigabytes.
     low, high = float(inputs.min()), float(inputs.max())
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -37,7 +50,8 @@ def check_images(inputs: Any) -> None:
     if low < 0 or high > 1:
         largest = "divide 8-bit images by 255" if high > 128 else "divide them by their largest possible value"
         advice = largest if low >= 0 else "undo the normalisation (the model applies mean, std)"
-        raise InvalidInput(f"expected images in [0, 1], got values from {low:.4g} to {high:.4g}; {advice}")
+        advice = "clamp them: images.clamp(0, 1)" if low >= -1e-3 and high <= 1.001 else advice
+        raise InvalidInput(f"expected images in [0, 1], got values from {low:.7g} to {high:.7g}; {advice}")
 
 
 def check_labels(labels: Any, count: int, num_classes: int) -> None:
@@ -54,7 +68,7 @@ def check_form_of_labels(labels: Any, count: int) -> None:
     if not isinstance(labels, Tensor):
         raise WrongType(f"expected labels as a torch.Tensor, got {type(labels).__name__}")
     if labels.shape != (count,):
-        advice = f"; {SEVERAL_LABELS}" if labels.ndim == 2 and len(labels) == count else ""
+        advice = f"; {advise_on_labels(labels)}" if labels.ndim == 2 and len(labels) == count else ""
         raise InvalidInput(f"expected labels of shape ({count},), got {tuple(labels.shape)}{advice}")
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise InvalidInput(f"expected integer labels, got {labels.dtype}")

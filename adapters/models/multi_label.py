@@ -20,6 +20,7 @@ from .extract_logits import extract_logits
 PART = "multi-label:"
 LABEL_KEYS = ("labels", "y")  # names of the array of labels in an npz file
 Scores = Literal["logits", "probabilities"]
+_MANY = 40  # scores; so many logits are hardly all in [0, 1]
 
 
 class LabelCriterion(NamedTuple):
@@ -132,7 +133,7 @@ def apply_criterion(classifier: Classifier, criterion: LabelCriterion, name: str
 def _convert(model: nn.Module, criterion: LabelCriterion, settings: Mapping[str, Any]) -> Classifier:
     if criterion.label is not None:
         outputs = "logit" if criterion.scores == "logits" else "probability"
-        made = Classifier(_OneLabel(model, criterion.label), outputs=outputs, **settings)
+        made = Classifier(_OneLabel(model, criterion.label, criterion.scores), outputs=outputs, **settings)
         fooled = f"label {criterion.label} flips"
     else:
         count = len(criterion.sets)
@@ -148,12 +149,13 @@ def _convert(model: nn.Module, criterion: LabelCriterion, settings: Mapping[str,
 class _OneLabel(nn.Module):
     """A model that returns only the score of one label, shape (N,), of a multi-label model."""
 
-    def __init__(self, model: nn.Module, place: int):
+    def __init__(self, model: nn.Module, place: int, kind: Scores):
         super().__init__()
         self.inner, self.place = model, place
+        self.kind: Scores = kind
 
     def forward(self, inputs: Tensor) -> Tensor:
-        scores = _scores(self.inner, inputs)
+        scores = _scores(self.inner, inputs, self.kind)
         if self.place >= scores.shape[1]:
             raise ModelFailed(f"expected a score for label {self.place}, got scores for {scores.shape[1]} labels")
         return scores[:, self.place]
@@ -166,24 +168,34 @@ class _LabelSets(nn.Module):
 
     def __init__(self, model: nn.Module, sets: Tensor, kind: Scores):
         super().__init__()
-        self.inner, self.kind = model, kind
+        self.inner = model
+        self.kind: Scores = kind
         self.register_buffer("signs", sets.float() * 2 - 1)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        scores = _scores(self.inner, inputs, self.signs.shape[1])
+        scores = _scores(self.inner, inputs, self.kind, self.signs.shape[1])
         if self.kind == "probabilities":
-            if bool(((scores < 0) | (scores > 1)).any()):
-                raise ModelFailed("expected probabilities in [0, 1] as declared, got others; declare outputs logits")
             scores = scores.logit(eps=torch.finfo(scores.dtype).eps)
         margins = (scores[:, None] * self.signs.to(scores)).amin(2)
         return torch.cat([margins, torch.zeros_like(margins[:, :1])], 1)
 
 
-def _scores(model: nn.Module, inputs: Tensor, count: int | None = None) -> Tensor:
+def _scores(model: nn.Module, inputs: Tensor, kind: Scores, count: int | None = None) -> Tensor:
+    """Return the scores of all labels, (N, L). Raises ModelFailed if their form or range shows a wrong declaration."""
     scores = extract_logits(model(inputs), "the multi-label model", len(inputs), count)[0]
     if scores.ndim != 2 or scores.shape[1] != (count or scores.shape[1]) or not scores.is_floating_point():
         labels = f"each of {count} labels" if count else "each label"
         raise ModelFailed(f"expected a score for {labels}, got {scores.dtype} {tuple(scores.shape)}")
+    outside = bool(((scores < 0) | (scores > 1)).any())
+    if kind == "probabilities" and outside:
+        raise ModelFailed(
+            "expected probabilities in [0, 1] as declared, got others; declare logits instead of probabilities"
+        )
+    if kind == "logits" and scores.numel() >= _MANY and not outside:
+        raise ModelFailed(
+            f"expected logits, got {scores.numel()} scores in [0, 1], as from a sigmoid; "
+            "declare probabilities instead of logits"
+        )
     return scores
 
 

@@ -96,7 +96,10 @@ def parse_defence(text: str) -> NamedDefence:
     for setting in filter(None, settings.split(",")):
         if not _SETTING.fullmatch(setting):
             raise InvalidInput(f"expected {row.full_name}:KEY=VALUE,KEY=VALUE, got {text!r}")
-        word, _, given[word] = setting.partition("=")
+        word, _, value = setting.partition("=")
+        if word in given:
+            raise InvalidInput(f"expected {word} once in {text!r}, got it several times")
+        given[word] = value
     gradients = given.pop("gradients", row.gradients[0])
     values = ({MEMBER: member} if member else {}) | row.complete(given, "gradients")
     if gradients not in row.gradients:

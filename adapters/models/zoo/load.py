@@ -194,6 +194,9 @@ class _Loader(NamedTuple):
             return (self._load_with_input if is_input_part(last) else self._load_multi_label)(original, last)
         if original and is_declaration(last):
             check_declaration(last, original)
+            kind, colon, _ = last.partition(":")
+            if any(each.startswith(kind + colon) for each in original.split("+")):
+                raise InvalidInput(f"expected +{kind} once in a model name, got {name}")
             classifier = self._load_original(original)
             declare(classifier, last)
             classifier.name = name

@@ -27,6 +27,30 @@ def named(limit=None):
 def bytes_last():
     return (inputs.permute(0, 2, 3, 1).numpy() * 255).astype(np.uint8), labels.numpy()
 
+def two_pairs():
+    return [(inputs[0], 1), (inputs[1], 2)]
+
+def three_pairs():
+    return [(inputs[0], 1), (inputs[1], 2), (inputs[2], 3)]
+
+def default(limit=2):
+    return inputs[:limit], labels[:limit]
+
+def float_pairs():
+    return [(image, 1.7) for image in inputs]
+
+def word_pairs():
+    return [(image, "1") for image in inputs]
+
+def true_pairs():
+    return [(image, True) for image in inputs]
+
+def pairs_of_sizes():
+    return [(inputs[0], 1), (inputs[1, :, :4], 2)] * 3
+
+def one_hot_pairs():
+    return [(image, torch.eye(4)[1]) for image in inputs]
+
 def dataset():
     return TensorDataset(inputs, labels)
 
@@ -92,6 +116,11 @@ def test_tensors_arrays_and_datasets(folder):
     assert whole.names == ["0", "1", "2", "3", "4", "5"]
     assert load_data("data.py:named", limit=2).names == ["image 0", "image 1"]
     assert torch.equal(load_data("data.py:dataset", limit=4).inputs, whole.inputs[:4])
+    for name, count in (("two_pairs", 2), ("three_pairs", 3)):
+        pairs = load_data(f"data.py:{name}")
+        assert torch.equal(pairs.inputs, whole.inputs[:count])
+        assert pairs.labels.tolist() == [1, 2, 3][:count]
+    assert len(load_data("data.py:default").labels) == 2
     rounded = load_data("data.py:bytes_last").inputs
     assert torch.equal(rounded, (whole.inputs * 255).to(torch.uint8).float() / 255)
 
@@ -101,6 +130,9 @@ def test_tensors_arrays_and_datasets(folder):
     [
         ("data.py:wrong_range", InvalidInput, "expected images in"),
         ("data.py:float_labels", InvalidInput, "expected integer labels"),
+        *((f"data.py:{kind}_pairs", InvalidInput, "expected integer labels") for kind in ("float", "word", "true")),
+        ("data.py:one_hot_pairs", InvalidInput, "argmax"),
+        ("data.py:pairs_of_sizes", InvalidInput, r"\(3, 8, 8\) and \(3, 4, 8\)"),
         ("data.py:nothing", InvalidInput, "expected images and labels"),
         ("data.py:short_names", InvalidInput, "expected 6 names"),
         ("data.py:inputs", InvalidInput, "expected a function"),

@@ -218,3 +218,28 @@ def test_an_encrypted_npz(tmp_path):
             start = content.find(mark, start + 1)
     (tmp_path / "a.npz").write_bytes(content)
     assert "without a password, got x encrypted in" in refusal(tmp_path / "a.npz", "npz", InvalidInput)
+
+
+def test_a_folder_of_an_archive_program_does_not_shift_the_classes(folder):
+    (folder / "__MACOSX").mkdir()
+    assert load_data(f"imagefolder:{folder}").labels.tolist() == [0, 1]
+
+
+def test_one_file_under_two_spellings_has_one_class(folder):
+    (folder / "labels.csv").write_text("file,label\nant/0.png,0\n./ant/0.png,1\n")
+    assert "once" in refusal(folder, error=InvalidInput)
+
+
+@pytest.mark.parametrize("limit", [4, 7, 12, None])
+def test_arrays_sorted_by_class_give_one_image_of_each_class_first(tmp_path, limit):
+    labels = np.repeat([0, 1, 3], [2, 5, 5])
+    inputs = np.arange(12, dtype=np.uint8)[:, None, None, None] * np.ones((1, 3, 4, 4), np.uint8)
+    np.savez(tmp_path / "sorted.npz", inputs=inputs, labels=labels)
+    expected = [0, 2, 7, 1, 3, 8, 4, 9, 5, 10, 6, 11][:limit] if limit != 12 and limit else list(range(12))
+    data = load_data(f"npz:{tmp_path / 'sorted.npz'}", limit=limit)
+    assert (data.inputs[:, 0, 0, 0] * 255).round().int().tolist() == expected
+    assert data.labels.tolist() == labels[expected].tolist()
+    assert data.names == [str(place) for place in expected]
+    np.savez(tmp_path / "mixed.npz", inputs=inputs, labels=labels[::-1])
+    mixed = load_data(f"npz:{tmp_path / 'mixed.npz'}", limit=limit)
+    assert mixed.names == [str(place) for place in range(12)][:limit]

@@ -238,3 +238,20 @@ def test_a_multi_label_model_of_hugging_face_is_loaded_with_a_criterion(tmp_path
     torch.testing.assert_close(logits[:, 1] - logits[:, 0], wanted, rtol=1e-4, atol=1e-5)
     with pytest.raises(Unsupported, match="multi-label:label"):
         load_model(f"hf:{tmp_path}")
+
+
+@pytest.mark.parametrize("label", [None, 1])
+def test_scores_of_a_sigmoid_are_not_taken_for_logits(label):
+    """40 scores in [0, 1] are hardly logits. The same model with its declaration has the labels' own accuracy."""
+    targets = torch.randint(0, 2, (20, 3), generator=torch.Generator().manual_seed(0))
+    inputs = targets[:, :, None, None].float() * 0.8 + 0.1
+
+    class Sigmoids(torch.nn.Module):
+        def forward(self, images):
+            return (images.mean((2, 3)) * 20 - 10).sigmoid()
+
+    wrong, labels = davylamp.from_multi_label(Sigmoids(), targets, label=label)
+    with pytest.raises(ModelFailed, match="sigmoid"):
+        wrong.predict_logits(inputs)
+    right, labels = davylamp.from_multi_label(Sigmoids(), targets, label=label, outputs="probabilities")
+    assert (right.predict_logits(inputs).argmax(1) == labels).all()
