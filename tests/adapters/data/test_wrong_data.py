@@ -100,9 +100,9 @@ def test_imagenet_s_folders_have_imagenet_s_classes(tmp_path):
 
 def test_a_folder_that_is_no_class_does_not_move_imagenets_classes(tmp_path):
     write_image(tmp_path / "n01440764" / "0.png")
-    write_image(tmp_path / "__MACOSX" / "0.png")
+    write_image(tmp_path / "macosx" / "0.png")
     net = nn.Sequential(nn.Flatten(), nn.Linear(48, 1000))
-    line = r"expected WordNet ids as names of all class folders of .*, got __MACOSX among 2 folders; move"
+    line = r"expected WordNet ids as names of all class folders of .*, got macosx among 2 folders; move"
     for model in (Classifier(net, num_classes=1000), Classifier(net)):
         with pytest.raises(InvalidInput, match=line):
             load_data_for(model, f"imagefolder:{tmp_path}")

@@ -53,8 +53,11 @@ def test_the_ending_of_an_evaluation_speaks_of_the_model_that_it_evaluated(folde
     plan, store = folder
     (subject,) = {subject for subject, _ in plan.subjects}
     lines = result_lines(plan, store)
-    assert lines[0].startswith(f"cnn [{subject.model_digest[:6]}], linf 0.1: clean accuracy")
-    assert sum(line.startswith("cnn [") for line in lines) == 1
+    rows = build_table(as_results(store.folder), by="models", metrics=["CA"], bootstrap=0).rows
+    shown = {row.labels["model"]: f"{row.metrics['CA'].value:.2f}" for row in rows}
+    assert lines[0].startswith(f"cnn, linf 0.1: clean accuracy {shown[subject.full_name]}")
+    assert len(set(shown.values())) == 2
+    assert sum(line.startswith("cnn") for line in lines) == 1
 
 
 def test_one_model_keeps_its_plain_name(digits, images, tmp_path):
