@@ -100,6 +100,7 @@ READERS = frozenset(
         "system",
     ]
 )
+_INDIRECT = ("__import__", "globals", "import_module")  # ways to a variable that does not occur in the code
 _C_MEMBERS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _SKIPPED = ("_abc_impl",)  # cache of an abstract class
 
@@ -386,15 +387,28 @@ class Encoder:
                     self.put("global", key)
                     self.add(member, f"{name}.{key}")
 
+    def _add_members(self, value: Any, names: set[str]) -> None:
+        """Add the local modules that code with these names can reach through a module, as `far` in `near.far.SCALE`."""
+        for name in sorted(names.intersection(vars(value)) if isinstance(value, types.ModuleType) else ()):
+            member = vars(value)[name]
+            if isinstance(member, types.ModuleType) and module_origin(member.__name__) == "local":
+                self.put("global", name)
+                self.add(member, f"{value.__name__}.{name}")
+                self._add_members(member, names - {name})
+
     def _add_globals(self, value: types.FunctionType) -> None:
-        for name in sorted({name for code in _codes(value.__code__) for name in code.co_names}):
+        names = {name for code in _codes(value.__code__) for name in code.co_names}
+        for name in sorted(names):
             if self.names_readers and name in READERS:
                 self.unknown(value.__qualname__, f"uses {name}, whose data may change")
+            if name in _INDIRECT:
+                self.unknown(value.__qualname__, f"uses {name}, which can read any variable of any module")
             if name.partition(".")[0] in REMOTE and not isinstance(value.__globals__.get(name), types.FunctionType):
                 self.unknown(value.__qualname__, f"uses {name}, and remote results may change")
             elif name in value.__globals__ and not isinstance(value.__globals__[name], logging.Logger):
                 self.put("global", name)
                 self.add(value.__globals__[name], f"{name}, a global in {value.__qualname__},")
+                self._add_members(value.__globals__[name], names)
 
     def _add_body(self, value: types.FunctionType) -> None:
         """Add code that has no file to the hash: its source or, if that is missing, its compiled form."""

@@ -361,3 +361,35 @@ def test_scripted_traced_and_compiled_models_are_read():
         assert digest_model(Classifier(make(other, inputs))) != one
     graph = torch.fx.symbolic_trace(model)
     assert identify_model(Classifier(graph)).reasons == ()
+
+
+CHAIN = """
+import torch, {0}.near
+
+class Net(torch.nn.Module):
+    def forward(self, inputs):
+        return inputs.flatten(1)[:, :2] * {0}.near.far.SCALE
+
+class Indirect(torch.nn.Module):
+    def forward(self, inputs):
+        return inputs.flatten(1)[:, :2] * globals()["SCALE"]
+"""
+
+
+def test_a_setting_in_a_module_that_is_reached_through_another_counts(tmp_path, monkeypatch):
+    package = f"chain_{tmp_path.name}"
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text("")
+    (tmp_path / package / "far.py").write_text("SCALE = 1.0\n")
+    (tmp_path / package / "near.py").write_text("from . import far\n")
+    (tmp_path / package / "net.py").write_text(CHAIN.format(package))
+    monkeypatch.syspath_prepend(tmp_path)
+    net = importlib.import_module(f"{package}.net")
+    far = importlib.import_module(f"{package}.far")
+    known = identify_model(Classifier(net.Net()))
+    monkeypatch.setattr(far, "SCALE", 0.1)
+    changed = identify_model(Classifier(net.Net()))
+    monkeypatch.setattr(far, "SCALE", 1.0)
+    assert identify_model(Classifier(net.Net())) == known != changed
+    assert not known.reasons
+    assert any("globals" in reason for reason in identify_model(Classifier(net.Indirect())).reasons)
