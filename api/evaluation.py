@@ -159,7 +159,8 @@ class Evaluation(os.PathLike[str]):
         done = (
             "" if self.summary is None else f": {count} run{'' if count == 1 else 's'} done, {self.summary.kept} reused"
         )
-        failed = f", {len(self.summary.failed)} failed" if self.summary and self.summary.failed else ""
+        reasons = dict.fromkeys(self.summary.failed.values()) if self.summary else {}
+        failed = f", {len(self.summary.failed)} failed ({'; '.join(reasons)})" if self.summary and reasons else ""
         failed += "".join(f"; {note}" for note in self.notes)
         first = f"Evaluation in {self.folder}{done}{failed}; .table(), .to_frame(), .rank(), .report(path)"
         return "\n".join([first, *self._numbers()])

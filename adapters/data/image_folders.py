@@ -52,7 +52,10 @@ def list_folder(
     else:
         items = _list_classes(root, classes, names, strict=strict)
     if not items:
-        raise InvalidInput(f"no images in {root}: expected class folders with images, or a labels.csv with rows")
+        kinds = ", ".join(_SUFFIXES)
+        raise InvalidInput(
+            f"no images in {root}: expected class folders with images ({kinds}), or a labels.csv with rows"
+        )
     return interleave_classes(items)
 
 

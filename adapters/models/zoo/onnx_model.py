@@ -78,7 +78,7 @@ def read_onnx(path: Path) -> tuple[OnnxFile, Any]:
     except ImportError as error:
         raise MissingLibrary(error.name or "onnx", "onnx") from error
     if not path.is_file():
-        raise Unavailable(f"no such file: {path}")
+        raise Unavailable(f"{'expected a file, got the folder' if path.is_dir() else 'no such file'}: {path}")
     try:
         proto = onnx.load(path, load_external_data=False)
         beside = _files_beside(proto)

@@ -48,7 +48,7 @@ def read_state(path: Path) -> StateDict:
         MissingLibrary: if safetensors is needed and not installed.
     """
     if not path.is_file():
-        raise Unavailable(f"no such file: {path}")
+        raise Unavailable(f"{'expected a file, got the folder' if path.is_dir() else 'no such file'}: {path}")
     stored = (
         _read_safetensors(path)
         if path.suffix == ".safetensors"
