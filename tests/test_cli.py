@@ -156,7 +156,7 @@ def test_defaults_show_what_differs(run, npz):
         (["compare", "pgd", "--target", "²"], "--target: expected a target of second-likely"),
         (["compare", "pgd", "--target", "best"], "--target: expected a target of second-likely"),
         (["compare", "pgd", "--param", "batch_size=1e20"], "batch_size"),
-        (["compare", "pgd", "--param", "overshoot=1"], "no implementation of pgd has parameter overshoot"),
+        (["compare", "pgd", "--param", "overshoot=1"], "no implementation of pgd has a parameter overshoot"),
         (["compare", "pgd", "--steps", "3", "--param", "steps=4"], "expected one value of steps"),
         (["compare", "pgd", "--library", "art,foolbx"], "unknown library 'foolbx'"),
         (["attacks", "--library", "art,"], "expected --library A,B"),

@@ -55,11 +55,13 @@ def _parts(returned: Any, name: str, limit: int | None) -> tuple[np.ndarray, np.
             images = torch.stack([torch.as_tensor(np.asarray(image)) for image, _ in pairs])
             return images.numpy(), np.asarray([int(label) for _, label in pairs]), None
     hint = ": return its dataset" if hasattr(returned, "dataset") else ""
-    raise InvalidInput(f"expected {_WANTED} from {name}, got {type(returned).__name__}{hint}")
+    raise InvalidInput(f"expected {name} to return {_WANTED}, got {type(returned).__name__}{hint}")
 
 
 def _array(values: Any, name: str) -> np.ndarray:
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.dtype == object:
-        raise InvalidInput(f"expected {_WANTED} from {name}, got {type(values).__name__} of several shapes")
+        raise InvalidInput(
+            f"expected {name} to return {_WANTED}, got {type(values).__name__} with elements of several shapes"
+        )
     return array

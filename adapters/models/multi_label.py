@@ -52,8 +52,13 @@ class LabelCriterion(NamedTuple):
         found = [places.get(tuple(each)) for each in present.tolist()]
         if None in found:
             row, count = found.index(None), present.shape[1]
-            wanted = f"one of the {len(self.sets)} combinations of {len(self.sets[0])} labels of the criterion"
-            raise InvalidInput(f"expected {wanted}, got {count} labels of image {row}: {present[row].int().tolist()}")
+            wanted = (
+                f"one of the {len(self.sets)} combinations of {len(self.sets[0])} labels in the criterion for "
+                "every image"
+            )
+            raise InvalidInput(
+                f"expected {wanted}, got the {count} labels {present[row].int().tolist()} for image {row}"
+            )
         return torch.tensor(found)
 
 
@@ -173,7 +178,10 @@ class _LabelSets(nn.Module):
         scores = _scores(self.inner, inputs, self.signs.shape[1])
         if self.kind == "probabilities":
             if bool(((scores < 0) | (scores > 1)).any()):
-                raise ModelFailed("expected probabilities in [0, 1] as declared, got others; declare outputs logits")
+                raise ModelFailed(
+                    "expected probabilities in [0, 1] as declared, got values outside [0, 1]; declare "
+                    "`outputs='logits'`"
+                )
             scores = scores.logit(eps=torch.finfo(scores.dtype).eps)
         margins = (scores[:, None] * self.signs.to(scores)).amin(2)
         return torch.cat([margins, torch.zeros_like(margins[:, :1])], 1)
@@ -183,7 +191,9 @@ def _scores(model: nn.Module, inputs: Tensor, count: int | None = None) -> Tenso
     scores = extract_logits(model(inputs), "the multi-label model", len(inputs), count)[0]
     if scores.ndim != 2 or scores.shape[1] != (count or scores.shape[1]) or not scores.is_floating_point():
         labels = f"each of {count} labels" if count else "each label"
-        raise ModelFailed(f"expected a score for {labels}, got {scores.dtype} {tuple(scores.shape)}")
+        raise ModelFailed(
+            f"expected the model to return a score for {labels}, got {scores.dtype} of shape {tuple(scores.shape)}"
+        )
     return scores
 
 

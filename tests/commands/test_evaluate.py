@@ -328,8 +328,8 @@ def test_a_radius_lands_in_the_norm_that_is_named_only(run):
 def test_steps_that_cannot_reach_the_radius_are_named_before_the_run(run):
     radius = ("--norm", "linf", "--epsilon", "0.5", "--param", "steps=2", "--param", "step_size=0.01")
     assert (
-        "- foolbox:pgd: its steps reach 0.04 of the radius"
+        "- foolbox:pgd: its steps together reach 0.04 of the radius"
         in run("evaluate", *COMMON, "--attacks", "foolbox:pgd", *radius)[2]
     )
     words = ("--model", "net.py:one", *COMMON[4:6], *radius, "--library", "foolbox")
-    assert "- foolbox:pgd: its steps reach 0.04 of the radius" in run("compare", "pgd", *words)[2]
+    assert "- foolbox:pgd: its steps together reach 0.04 of the radius" in run("compare", "pgd", *words)[2]

@@ -104,5 +104,5 @@ def test_what_a_detector_cannot_use_is_refused(command, options, words, tmp_path
 
 def test_class_0_is_a_target(digits, tmp_path):
     pair = digits.inputs, digits.labels
-    with pytest.raises(InvalidInput, match="neither `attack`, `target` nor"):
+    with pytest.raises(InvalidInput, match="without `attack`, `target` or"):
         davylamp.fit("art:uap@fixed", digits.module, pair, out=tmp_path / "out", target=0)

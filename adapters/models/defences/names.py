@@ -82,7 +82,7 @@ def parse_defence(text: str) -> NamedDefence:
         member, settings = _split_member(row, text)
         if not member:
             wanted = "MODEL" if row.takes == "model" else "FILE.py:NAME, or a folder of diffusers"
-            raise InvalidInput(f"expected {row.name}:{wanted}, got {text!r} without one")
+            raise InvalidInput(f"expected {row.name}:{wanted}, got only {text!r}")
     else:
         *names, settings = text.split(":") if "=" in text else [*text.split(":"), ""]
         name = ":".join(names)

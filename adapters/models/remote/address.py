@@ -114,8 +114,8 @@ def read_address(name: str) -> Address:
         raise InvalidInput(f"expected a remote model as {_EXAMPLE}, got an invalid URL ({error})") from None
     if parts.username is not None or parts.password is not None:
         raise InvalidInput(
-            f"a model name with a user or password (host {host}) would be stored in results; put a token into an "
-            "environment variable and name it: `token=VARIABLE`"
+            f"the address contains a user or password (host {host}), which would be stored in results; put the "
+            "token into an environment variable and give the variable's name: `token=VARIABLE`"
         )
     if not host or parts.fragment or not name.isprintable() or " " in name:
         raise InvalidInput(f"expected a remote model as {_EXAMPLE}, got {name!r}")

@@ -103,7 +103,9 @@ def _read_lines(file: str, what: str) -> tuple[str, ...]:
     path = expand_path(file)
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise InvalidInput(f"expected {what}, one a line, in {file}, got {path.stat().st_size} bytes")
+            raise InvalidInput(
+                f"expected {what}, one a line, in {file}, got a file of {path.stat().st_size} bytes, which is too large"
+            )
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise Unavailable(f"could not read the {what} in {file} ({error.strerror or error})") from error

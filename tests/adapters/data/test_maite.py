@@ -144,7 +144,7 @@ def test_the_label_is_the_largest_of_a_target(kind):
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        (np.full(4, np.nan), "got NaN or infinity of image 1"),
+        (np.full(4, np.nan), "got NaN or infinity for image 1"),
         (np.zeros(4), "no unique largest entry for image 1"),
         (np.array([0.0, 1.0, 1.0, 0.0]), "no unique largest entry for image 1"),
         (2, r"got int64 of shape \(\) of image 1"),

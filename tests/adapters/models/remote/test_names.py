@@ -26,7 +26,7 @@ def test_a_name_says_where_a_model_is():
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("http://user:pw@h/v2/models/x", "a model name with a user or password .host h."),
+        ("http://user:pw@h/v2/models/x", "the address contains a user or password .host h."),
         ("http://h/models/x", "for plain JSON"),
         ("http://h:99999/v2/models/x", "invalid URL"),
         ("http:///v2/models/x", "expected a remote model as http://HOST:PORT"),
@@ -88,7 +88,7 @@ def test_a_token_goes_to_its_host_alone(monkeypatch):
     monkeypatch.setenv("MINE", "Basic abc")
     assert token_header(address, Transport(token="MINE")) == {"Authorization": "Basic abc"}
     assert token_header(address, Transport(token="X-Api-Key=MINE")) == {"X-Api-Key": "Basic abc"}
-    with pytest.raises(InvalidInput, match="`token` needs a single host, got a, b"):
+    with pytest.raises(InvalidInput, match="`token` applies to a single host, got a, b"):
         check_token("MINE", ["http://a/v2/models/x", "http://b/v2/models/x+jpeg", "demo:x"])
     check_token("MINE", ["http://a/v2/models/x", "http://a:9/v2/models/x"])
 
