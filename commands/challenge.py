@@ -28,7 +28,11 @@ def challenge_defence(
     quick: Annotated[bool, typer.Option("--quick", help="quick trial with 10 images and 10 steps")] = False,
     steps: Annotated[int | None, typer.Option(min=1, help="iterations of the gradient attacks (default: 50)")] = None,
     queries: Annotated[
-        int | None, typer.Option(min=1, help="queries of each black-box attack, of --eot samples each (default: 1000)")
+        int | None,
+        typer.Option(
+            min=1,
+            help="queries of each black-box attack (default: 1000); for a randomised model, a query has --eot samples",
+        ),
     ] = None,
     eot: Annotated[
         int | None,

@@ -39,7 +39,7 @@ def import_results(
     if what not in FORMATS:
         if path is not None or model is not None or data is not None:
             named = ", ".join(FORMATS)
-            raise InvalidInput(f"expected BUNDLE.zip without other values, or one of {named} with a path, got {what!r}")
+            raise InvalidInput(f"PATH, --model and --data can be used only with the formats {named}, got {what!r}")
         done = read_results(what, out)
     elif path is None:
         raise InvalidInput(f"{what} needs a path: davylamp import {what} PATH -o FOLDER")

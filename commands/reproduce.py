@@ -109,7 +109,9 @@ def _print(done: Any, name: str, form: str, side: Any, style: Any, view: TableOp
 
         text = grid_latex(result, table.grid(result), side, style) if side else reproduction_latex(result, style)
         if not text:
-            raise InvalidInput(f"{name} has no measured rows to compare with published ones in --latex; use --json")
+            raise InvalidInput(
+                f"{name} has no measured rows that --latex could compare with published ones; use --json"
+            )
         print(text, end="")  # noqa: T201
     elif side:
         from ..benchmarks.shared.paper_grid import print_grid

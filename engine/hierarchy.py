@@ -110,7 +110,12 @@ def check_order(path: str, names: Sequence[str]) -> str:
     shown = ", ".join(f"{place} {leaf}" for place, leaf in enumerate(leaves[:_SHOWN]))
     more = ", ..." if len(leaves) > _SHOWN else ""
     return (
-        "" if names else f"{path}: the model has no class names; its order is assumed to be the file's: {shown}{more}"
+        ""
+        if names
+        else (
+            f"{path}: the model has no class names, so its classes are assumed to be in the order of the file: "
+            f"{shown}{more}"
+        )
     )
 
 

@@ -236,7 +236,9 @@ def unknown_measure(kind: str, name: str) -> DavylampError:
     if METRICS[symbol].group == "corruption":
         return InvalidInput(f"{kind}: {symbol} is measured by a different command: {access.shown_by}")
     needs = f" with {access.needs}" if access.needs else ""
-    line = f"{symbol} is part of every evaluation{needs}, without being chosen here: {access.shown_by} {symbol}"
+    line = (
+        f"{symbol} is part of every evaluation{needs} and need not be chosen; show it with {access.shown_by} {symbol}"
+    )
     return InvalidInput(f"{kind}: {line}")
 
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -211,6 +212,22 @@ def check_seed(seed: int) -> None:
     """Raise ValueError unless a seed is valid for every random generator."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
         raise ValueError(f"expected a seed from 0 to {2**32 - 1}, got {seed!r}")
+
+
+def check_names(subjects: Sequence[str], images: Sequence[Any], shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless each subject has a name of its own and each item has an image.
+
+    Args:
+        subjects: names of the subjects.
+        images: image of each item.
+        shape: shape of the responses, (subjects, items).
+    """
+    if len(subjects) != shape[0]:
+        raise ValueError(f"expected a name for each of {shape[0]} subjects, got {len(subjects)} names")
+    if twice := [name for place, name in enumerate(subjects) if name in subjects[:place]]:
+        raise ValueError(f"expected different names of subjects, got {twice[0]!r} twice")
+    if len(images) != shape[1]:
+        raise ValueError(f"expected an image for each of {shape[1]} items, got {len(images)} images")
 
 
 def _arrays(sites: dict[str, Any]) -> dict[str, np.ndarray]:

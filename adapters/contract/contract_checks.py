@@ -348,7 +348,9 @@ def _budget(trial: _CheckSetup) -> tuple[State, str]:
     result = trial.run(max_queries=BUDGET)
     spent = int((result.forwards + result.backwards).max())
     crashed = any("crashed" in kinds for kinds in result.violations)
-    return ("failed" if crashed or spent > BUDGET else "passed"), f"at most {spent} of {BUDGET} queries" + (
+    return (
+        "failed" if crashed or spent > BUDGET else "passed"
+    ), f"used at most {spent} of {BUDGET} allowed queries" + (
         "; the library crashed when the budget was used up" if crashed else ""
     )
 

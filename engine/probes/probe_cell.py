@@ -184,7 +184,8 @@ class _CellProbe:
     def check_cost(self, times: int) -> None:
         if times * self.queries > MOST_QUERIES:
             raise Unsupported(
-                f"it needs about {times * self.queries:.0f} passes per image, more than the limit of {MOST_QUERIES}"
+                f"the probe needs about {times * self.queries:.0f} passes per image, more than the limit of "
+                f"{MOST_QUERIES}"
             )
 
 

@@ -269,7 +269,7 @@ def test_a_defence_is_set_against_others_on_the_same_original():
     with pytest.raises(ValueError, match=r"the undefended model of net\+blur, net\+jpeg is missing"):
         build_responses(defended, "defences")
     assert build_responses(plain, "defences", original="net").subjects == ("none", "trained")
-    with pytest.raises(ValueError, match="expected the original among net, trained, got 'x'"):
+    with pytest.raises(ValueError, match="expected `original` as one of the models net, trained, got 'x'"):
         build_responses(plain, "defences", original="x")
     with pytest.raises(ValueError, match="only with subjects='defences'"):
         build_responses(plain, "models", original="net")

@@ -355,7 +355,7 @@ ENDS = {
     "take_memory": (ModelFailed, "raised RuntimeError: .*can't allocate memory"),
     "close_everything": (ModelDied, "ended its process|was killed"),
     "talk_rubbish": (ModelDied, "sent an invalid message .* and was stopped"),
-    "lie": (ModelDied, "sent an invalid message .*inside the shared memory.* and was stopped"),
+    "lie": (ModelDied, "sent an invalid message .*a tensor .* and was stopped"),
     "answer_too_much": (ModelFailed, r"expected model outputs of shape \(3, 10\), got \(3, 11\)"),
     "answer_nothing": (InvalidInput, "expected finite logits, got NaN"),
 }

@@ -104,7 +104,7 @@ def test_a_metric_is_over_the_attacks_that_define_it_for_every_model(fill):
     fill({"foolbox:fgsm": {"b": 2}}, AED=torch.full((N,), torch.nan))
     frame, notes = build_matrix(folder, ["MR", "AED"])
     assert frame["AED"].to_dict() == pytest.approx({name: float(sizes.mean()) for name in "ab"})
-    assert notes == ("AED: over 1 of 2 attacks; with the other attacks undefined for at least one model",)
+    assert notes == ("AED: averaged over 1 of 2 attacks, because the others lack a value for at least one model",)
 
 
 def test_an_attack_counts_once_by_its_strongest_library(fill):
