@@ -21,7 +21,9 @@ def challenge_defence(
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     norm: Annotated[str, typer.Option(help="norm of the perturbation: linf or l2")] = "linf",
     epsilon: Epsilon = None,
-    original: Annotated[str | None, typer.Option(help="the undefended model, if the name does not give it")] = None,
+    original: Annotated[
+        str | None, typer.Option(help="the undefended model, if the name of the defended model does not contain it")
+    ] = None,
     surrogate: Annotated[
         list[str] | None, typer.Option(help="also transfer examples from this model (repeatable)")
     ] = None,

@@ -132,7 +132,7 @@ def _read_rows(texts: list[str] | None) -> dict[str, str]:
             raise InvalidInput(f"expected --as NAME=MODEL, the paper's name and yours, got {text[:60]!r}")
     rows = {paper.strip(): ours.strip() for paper, _, ours in pairs}
     if len(rows) < len(pairs):
-        raise InvalidInput("expected each of the paper's names once in --as")
+        raise InvalidInput("--as gives a name of the paper twice; give each name once")
     return rows
 
 

@@ -188,7 +188,7 @@ def submit(
     version: Annotated[str, typer.Option(help="version of the component")] = "1",
     licence: Annotated[str, typer.Option(help="licence of the component")] = "",
     description: Annotated[str, typer.Option(help="description of the component")] = "",
-    public: Annotated[bool, typer.Option("--public", help="make it visible to all users")] = False,
+    public: Annotated[bool, typer.Option("--public", help="make the component or task visible to all users")] = False,
     server: Address = "",
     as_json: Json = False,
 ) -> None:

@@ -71,7 +71,7 @@ def read_hierarchy(file: Path) -> list[tuple[str, ...]]:
             else _paths_of(text, file)
         )
     except (json.JSONDecodeError, csv.Error, RecursionError) as error:
-        raise InvalidInput(f"expected a hierarchy in {file}, got: {str(error)[:100]}") from error
+        raise InvalidInput(f"could not read a hierarchy from {file}: {str(error)[:100]}") from error
     names = [path[-1] for path in paths]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None or not paths:

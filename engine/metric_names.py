@@ -152,7 +152,7 @@ def _classes_in(text: str, base: str) -> tuple[int, ...]:
         if not all(each.isascii() and each.isdecimal() and len(each) < 7 for each in ends) or int(ends[0]) > int(
             ends[1]
         ):
-            raise InvalidInput(f"expected numbers of classes such as 151-268+275 after {base}@, got {text!r}")
+            raise InvalidInput(f"expected class numbers such as 151-268+275 after {base}@, got {text!r}")
         classes += range(int(ends[0]), int(ends[1]) + 1)
     return tuple(dict.fromkeys(classes))
 

@@ -122,7 +122,7 @@ def test_defaults_show_what_differs(run, npz):
         (["compare", "pdg"], "unknown attack 'pdg'; did you mean"),
         (["compare", "pgd", "--library", "foolbx"], "unknown library 'foolbx'; did you mean foolbox"),
         (["compare", "pgd", "--norm", "l7"], "unknown norm 'l7'"),
-        (["compare", "pgd", "--norm", "l0"], "no implementation of pgd has norm l0; they have: linf, l2, l1"),
+        (["compare", "pgd", "--norm", "l0"], "no implementation of pgd supports the norm l0; supported: linf, l2, l1"),
         (["compare", "pgd", "--epsilon", "0"], "davylamp: --epsilon: expected a number > 0, got 0"),
         (["compare", "fgsm", "--epsilon", "8"], "expected linf epsilon in (0, 1], got 8.0"),
         (["compare", "pgd", "--epsilon", "8/x"], "expected epsilon as a number or a fraction"),

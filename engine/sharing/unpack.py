@@ -153,8 +153,8 @@ def _extract(bundle: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, digest
             file.write(chunk)
     if digest is not None and hashed.hexdigest() != digest:
         raise InvalidInput(
-            f"refused: {entry.filename} of {source} does not match its checksum: the bundle is damaged or was changed; "
-            "get the bundle again from its author"
+            f"refused: {entry.filename} of {source} does not match its checksum, so the bundle is damaged or "
+            "was changed; get it again from its author"
         )
 
 

@@ -63,7 +63,7 @@ def test_an_attack_is_told_from_a_detector_by_its_name(command):
     assert (code, "expected --out as a folder" in err) == (1, True)
     arguments = ("fit", "davylamp:advgan", "--model", "net.py:build", "--data", "net.py:more", "-o", "out")
     code, _, err = command(*arguments, "--target", "0")
-    assert (code, "neither --attack, --target nor" in err) == (1, True)
+    assert (code, "without --attack, --target or" in err) == (1, True)
     code, _, err = command("fit", "davylamp:advgam", "--model", "net.py:build", "--data", "net.py:more", "-o", "out")
     assert (code, "unknown detector" in err) == (1, True)
 

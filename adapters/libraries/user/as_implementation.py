@@ -172,7 +172,7 @@ def _stated(given: UserAttack, said: Mapping[str, Any]) -> dict[str, Any]:
     for word in said:
         if word not in (*_SAYS, *texts):
             raise InvalidInput(
-                f"expected one of the properties {', '.join((*_SAYS, *texts))} for {given.where}, got {word}"
+                f"{given.where} declares the unknown property {word}; the properties are {', '.join((*_SAYS, *texts))}"
             )
     stated = {word: value for word in (*_SAYS, *texts) if (value := _attribute(given, word)) is not None} | dict(said)
     for word, choices in _SAYS.items():

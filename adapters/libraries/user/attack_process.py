@@ -137,7 +137,7 @@ class _Answers:
         forget = question.get("forget")
         self._held -= sum(self._kept.forget(forget if isinstance(forget, list) else ()))
         if len(tensors) != 1 or not tensors[0].is_floating_point():
-            raise self._worker.refuse("expected one tensor of real numbers with a query")
+            raise self._worker.refuse("expected each query to contain one tensor of real numbers")
         (tensor,) = tensors
         if question["do"] == "backward":
             return {}, self._gradient(question.get("graph"), tensor)
@@ -179,7 +179,7 @@ class _Answers:
         if shape is None:
             raise self._worker.refuse("it requested the gradient of an output that is not stored")
         if gradient.shape != shape:
-            raise self._worker.refuse(f"expected a gradient of shape {tuple(shape)}")
+            raise self._worker.refuse(f"expected a gradient of shape {tuple(shape)}, got {tuple(gradient.shape)}")
         return self._kept.gradient(number, gradient)
 
 

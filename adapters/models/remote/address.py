@@ -139,7 +139,7 @@ def _read_encoding(query: str) -> RequestEncoding:
         if key not in known:
             raise UnknownName("setting of a remote model", key, known)
         if key in values:
-            raise InvalidInput(f"expected {key} of a remote model once, got it twice")
+            raise InvalidInput(f"the setting {key} of the remote model is given twice; give it once")
         values[key] = _read_value(key, text)
     return RequestEncoding(**values)
 

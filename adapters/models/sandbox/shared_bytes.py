@@ -104,7 +104,7 @@ class SharedBytes:
             ValueError: if a description is invalid.
         """
         if not isinstance(described, list) or len(described) > 1 << 14:
-            raise ValueError("expected a list of tensors")
+            raise ValueError("the descriptions of the tensors are not a list, or there are too many")
         checked = [_checked(each) for each in described]
         size = sum(_aligned(math.prod(shape) * dtype.itemsize) for dtype, shape, _, _ in checked)
         if size > self.size:

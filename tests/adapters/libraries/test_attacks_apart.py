@@ -371,7 +371,7 @@ def test_nobody_outlives_a_visit(evaluated):
 def test_one_that_never_answers_is_killed(attack):
     attack("asks_behind_the_count", STRICT)  # the server is up
     with pytest.raises(
-        AttackDied, match=r"never_answers was killed after 1 seconds (--time-limit), to which model queries"
+        AttackDied, match=r"never_answers was killed after 1 seconds \(--time-limit\), to which model queries"
     ):
         attack("never_answers", Isolation("strict", 1.0, 4.0))
 

@@ -266,7 +266,7 @@ def test_labels_under_attack_are_read_from_any_folder(digits, world):
     assert row.metrics["RANK"].low < got["RANK"] < row.metrics["RANK"].high
     assert np.isnan(row.metrics["RANK_max"].low)
     assert 0 < row.metrics["WITHIN@0-4+7"].n < row.metrics["WITHIN"].n == 16
-    with pytest.raises(DavylampError, match="expected numbers of classes such as 151-268"):
+    with pytest.raises(DavylampError, match="expected class numbers such as 151-268"):
         build_table(folder, metrics=["WITHIN@4-0"])
     assert np.isnan(build_table(folder, metrics=["WITHIN@5-12"]).rows[0].metrics["WITHIN@5-12"].value)
 

@@ -161,7 +161,9 @@ def test_defences_against_their_originals(fill):
     frame, notes = build_defence_matrix(folder, ["CRR", "MRV", "AITC"])
     assert frame["MRV"].to_dict() == pytest.approx({"d.py:blur": -6 / N, "d.py:jpeg": -3 / N})
     assert frame["CRR"].to_dict() == {"d.py:blur": 0, "d.py:jpeg": 0}
-    assert "MRV, AITC: over 2 of 3 pairs of model and attack, those with a value for all defences" in notes
+    assert (
+        "MRV, AITC: averaged over 2 of 3 pairs of model and attack, namely those with a value for all defences" in notes
+    )
     with pytest.raises(UnknownName, match="lone"):
         build_defence_matrix(folder, ["MRV"], original="lone")
 

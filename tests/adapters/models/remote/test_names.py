@@ -36,7 +36,7 @@ def test_a_name_says_where_a_model_is():
         ("http://h/v2/models/x?classes=1", "expected classes as a whole number from 2"),
         ("http://h/v2/models/x?random=maybe", "expected random as yes or no"),
         ("http://h/v2/models/x?input=", "expected the name of the server's input"),
-        ("http://h/v2/models/x?scale=2&scale=3", "expected scale of a remote model once"),
+        ("http://h/v2/models/x?scale=2&scale=3", "scale of the remote model is given twice"),
     ],
 )
 def test_a_name_that_is_none_is_one_line(name, line):
@@ -97,7 +97,7 @@ def test_a_token_that_could_be_read_or_is_none_is_refused(monkeypatch):
     with pytest.raises(Unavailable, match="the environment variable NOT_SET is not set"):
         token_header(read_address("https://h/v2/models/x"), Transport(token="NOT_SET"))
     monkeypatch.setenv("MINE", SECRET)
-    with pytest.raises(InvalidInput, match=r"expected https:// for h.org") as caught:
+    with pytest.raises(InvalidInput, match=r"would be sent to h.org unencrypted") as caught:
         token_header(read_address("http://h.org/v2/models/x"), Transport(token="MINE"))
     assert SECRET not in str(caught.value)
     monkeypatch.setenv("MINE", f"{SECRET}\r\nX-Other: 1")
