@@ -73,7 +73,7 @@ def choose_model(responses: np.ndarray, name: str = "auto") -> ResponseModel:
         ValueError: If the name is unknown, or if the name is "3pl" and responses are not binary.
     """
     if name not in ("auto", "1pl", "2pl", "3pl"):
-        raise ValueError(f"expected a model 1pl, 2pl, 3pl or auto, got {name!r}")
+        raise ValueError(f"expected the model as 1pl, 2pl, 3pl or auto, got {name!r}")
     outcomes = bool(np.isin(responses[~np.isnan(responses)], (0, 1)).all())
     if name == "3pl" and not outcomes:
         raise ValueError(
@@ -118,7 +118,7 @@ def fit_irt(
     values = check_responses(responses)
     check_seed(seed)
     if method not in get_args(Method):
-        raise ValueError(f"expected a fit by auto, fast, svi or nuts, got {method!r}")
+        raise ValueError(f"expected method as auto, fast, svi or nuts, got {method!r}")
     if method == "svi" and not model.hierarchical:
         raise ValueError(
             "method svi needs hierarchical priors, because fixed priors distort its scale; use method fast"

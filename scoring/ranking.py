@@ -213,7 +213,7 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
     images = [str(item) for item in (range(values.shape[1]) if clusters is None else clusters)]
     check_names(subjects, images, values.shape)
     if scoring not in get_args(Scoring):
-        raise ValueError(f"expected scoring irt, mean or borda, got {scoring!r}")
+        raise ValueError(f"expected scoring as irt, mean or borda, got {scoring!r}")
     count, several = borda if shares is None else expected_borda, len(set(images))
     resampled = bootstrap(mean_response, plain, images, seed=seed)
     options: dict[str, Any] = {"images": several, "count": count}

@@ -187,7 +187,7 @@ def choose_results(results: pd.DataFrame, norm: str | None = None, knowledge: st
         ValueError: If no result has the norm or the knowledge, or if the knowledge is unknown.
     """
     if knowledge is not None and knowledge not in KNOWLEDGE:
-        raise ValueError(f"expected knowledge {', '.join(KNOWLEDGE)}, got {knowledge!r}")
+        raise ValueError(f"expected knowledge as one of {', '.join(KNOWLEDGE)}, got {knowledge!r}")
     wanted = {} if norm is None else {"norm": ((norm,), f"results in norm {norm}")}
     wanted |= {} if knowledge is None else {"knowledge": (KNOWLEDGE[knowledge], f"{knowledge} attacks")}
     for column, (values, what) in wanted.items():

@@ -112,7 +112,7 @@ def _label(target: np.ndarray, place: int, name: str) -> int:
     if not np.isfinite(target).all():
         raise InvalidInput(f"expected {wanted}, got NaN or infinity for image {place}")
     if not target.any() or (target == target.max()).sum() > 1:
-        raise InvalidInput(f"expected {wanted}, got no unique largest entry for image {place}")
+        raise InvalidInput(f"expected {wanted}, got a target without a unique largest entry for image {place}")
     return int(target.argmax())
 
 

@@ -101,7 +101,7 @@ def parse_defence(text: str) -> NamedDefence:
     values = ({MEMBER: member} if member else {}) | row.complete(given, "gradients")
     if gradients not in row.gradients:
         why = f"; {row.full_name} has no derivative" if gradients in WAYS else ""
-        raise InvalidInput(f"expected gradients {' or '.join(row.gradients)}, got {gradients}{why}")
+        raise InvalidInput(f"expected gradients as {' or '.join(row.gradients)}, got {gradients}{why}")
     return NamedDefence(row, values, next(way for way in WAYS if way == gradients))
 
 

@@ -101,8 +101,8 @@ def test_tensors_arrays_and_datasets(folder):
     [
         ("data.py:wrong_range", InvalidInput, "expected images in"),
         ("data.py:float_labels", InvalidInput, "expected integer labels"),
-        ("data.py:nothing", InvalidInput, "expected images and labels"),
-        ("data.py:short_names", InvalidInput, "expected 6 names"),
+        ("data.py:nothing", InvalidInput, "to return images and labels"),
+        ("data.py:short_names", InvalidInput, "a name for each of the 6 images"),
         ("data.py:inputs", InvalidInput, "expected a function"),
         ("data.py:fails", ModelFailed, r"raised ValueError: no disk \(line \d+ of data\.py\)"),
         ("data.py:tensor", UnknownName, "did you mean tensors"),
