@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -214,7 +214,7 @@ def check_seed(seed: int) -> None:
         raise ValueError(f"expected a seed from 0 to {2**32 - 1}, got {seed!r}")
 
 
-def check_names(subjects: Sequence[str], images: Sequence[Any], shape: tuple[int, ...]) -> None:
+def check_names(subjects: Sequence[str], images: Sized, shape: tuple[int, ...]) -> None:
     """Raise ValueError unless each subject has a name of its own and each item has an image.
 
     Args:

@@ -234,7 +234,7 @@ def test_names_that_mean_something_else():
     moved = table("c", BOTH, range(6), data="copy of the photos")
     assert not np.isnan(against(moved)[0].values[2]).all()  # the same pixels by another name
     fewer = align_results(BASELINE, table("c", BOTH, range(3), data_digest="fewer pixels"))
-    assert fewer.notes == ("images of photos are matched by name: the image sets differ",)
+    assert fewer.notes == ("the images of photos are matched by name, because the image sets differ",)
     strange = table("c", BOTH, range(3), data_digest="other pixels", label=7)
     aligned = align_results(BASELINE, strange)
     assert aligned.notes[0].startswith("same name as in the baseline, but different data: photos (label of image 0: 7")

@@ -144,7 +144,7 @@ def test_bombs_are_refused_before_they_unpack(rewrite, tmp_path, monkeypatch):
     with pytest.raises(InvalidInput, match=r"it unpacks from \d+ to 52428800 bytes"):
         unpack_bundle(path, tmp_path / "out")
     monkeypatch.setattr(unpack, "LARGEST", 1000)
-    with pytest.raises(InvalidInput, match="more than 1000"):
+    with pytest.raises(InvalidInput, match="more than the limit of 1000"):
         unpack_bundle(rewrite(), tmp_path / "out")
 
 
