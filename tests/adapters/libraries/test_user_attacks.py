@@ -208,7 +208,7 @@ def test_keywords_win_over_what_was_read():
     assert (row.name, list(row.classes)) == ("user:mine", ["l2"])
     assert (row.described.knowledge, row.described.kind) == ("decision-based", "minimum-norm")
     for wrong in ({"norm": "l7"}, {"kind": "quick"}, {"knowledge": "all"}, {"speed": 1}):
-        with pytest.raises(InvalidInput, match="expected|unknown property"):
+        with pytest.raises(InvalidInput, match=r"expected|unknown property"):
             as_implementation(fgsm, **wrong)
 
 
