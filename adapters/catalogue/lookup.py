@@ -69,7 +69,7 @@ def find_implementation(name: str) -> Implementation:
     have = [row.name for row in implementations_of(canonical)]
     if any(row.startswith(f"{library}:") for row in have):
         raise UnknownName("implementation", name, have)
-    hint = f"{library} has no implementation of {canonical}; these libraries have one: {', '.join(have)}"
+    hint = f"{library} has no implementation of {canonical}; available: {', '.join(have)}"
     raise UnknownName("implementation", name, (), hint=hint)
 
 
