@@ -60,11 +60,7 @@ def short_steps_warning(row: Implementation, threat_model: ThreatModel, paramete
     if reach is None or reach >= 1 - 1e-6:
         return None
     length = _LENGTH.get(row.attack, "step_size")
-    better = (
-        f"step_size='{REACHING}' reaches the radius"
-        if "steps" in parameters
-        else f"step_size='{REACHING}' and steps=N reach the radius"
-    )
+    better = f"give step_size='{REACHING}'" if "steps" in parameters else f"give step_size='{REACHING}' and steps=N"
     better = better if length == "step_size" else f"give {length}"
     return (
         f"{row.name}: its steps together reach {reach:.2g} of the radius, so robustness may be overestimated; {better}"
