@@ -104,7 +104,8 @@ def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, leve
     values = np.asarray(values, float)
     if values.ndim < 2 or (weights is not None and np.shape(weights) != values.shape[1:2]):
         raise ValueError(
-            f"expected values of shape (images, repeats, ...) and one weight per repeat, got {values.shape}, {weights}"
+            "expected values of shape (images, repeats, ...) and one weight per repeat, got values of shape "
+            f"{values.shape} and weights {weights}"
         )
     if (values < 0).any() or (values > 1).any():
         raise ValueError("expected values from 0 to 1, got a value outside this range")

@@ -139,13 +139,13 @@ class _Body:
             message = await asyncio.wait_for(self.receive(), max(0.0, min(left, _CHUNK_SECONDS)))
         except asyncio.TimeoutError:
             self.refused = 408
-            raise _Refused(408, f"expected the next chunk of the request within {_CHUNK_SECONDS:.0f} s") from None
+            raise _Refused(408, f"the next chunk of the request did not arrive within {_CHUNK_SECONDS:.0f} s") from None
         if message["type"] == "http.request":
             self.count += len(message.get("body", b""))
             self.is_whole = not message.get("more_body", False)
             if self.count > self.limit:
                 self.refused = 413
-                raise _Refused(413, f"expected at most {self.limit} bytes")
+                raise _Refused(413, f"expected a request of at most {self.limit} bytes")
         return message
 
 

@@ -93,7 +93,7 @@ def _application(answer: Callable[[str, str, Mapping[str, str], bytes], HttpAnsw
             more = message.get("more_body", False)
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if headers.get("content-encoding", "identity") != "identity":
-            given = json_answer(415, {"error": "expected a body that is not compressed"})
+            given = json_answer(415, {"error": "the body of the request is compressed; send it uncompressed"})
         else:
             try:
                 given = await asyncio.to_thread(answer, scope["method"], scope["path"], headers, b"".join(pieces))

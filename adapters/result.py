@@ -19,8 +19,8 @@ from .threat_model import Norm, ThreatModel
 _SPENT = ("forwards", "backwards", "seconds")
 SURROGATE_PASSES = ("surrogate_forwards", "surrogate_backwards")
 UNSTEADY = (
-    "the model's output for one image differs between calls: if it is random by design, declare it: --random or "
-    "MODEL+random:yes on the command line, davylamp.Classifier(module, random=True) in Python"
+    "the model's output for one image differs between calls. If it is random by design, declare it: --random "
+    "or MODEL+random:yes on the command line, davylamp.Classifier(module, random=True) in Python"
 )
 
 # Fault of an invalid result by its kind (`judge.KINDS`); unknown for all other kinds.

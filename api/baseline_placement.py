@@ -109,8 +109,8 @@ def read_baseline(folder: str | os.PathLike[str], *, adaptive: bool = False) -> 
     if len(configs) != 1:
         datas = dict.fromkeys(f"{config.data} ({config.limit or len(config.images)} images)" for config in configs)
         raise InvalidInput(
-            f"expected a baseline in which all models have one data set and the same settings, "
-            f"got {len(configs)} groups of settings, on {', '.join(datas)}"
+            f"expected all models of the baseline to have the same data and settings, got {len(configs)} "
+            f"groups of settings, on {', '.join(datas)}"
         )
     frame = frame[frame["cell"].isin({cell.key for cell in kept})].reset_index(drop=True)
     return Baseline(configs[0], frame, notes)
@@ -348,7 +348,7 @@ def _answers(baseline: pd.DataFrame, records: pd.DataFrame, matrix: Responses) -
     try:
         (both,) = build_against(aligned.results)
     except ValueError as error:
-        raise Unavailable(f"no responses from which further images can be selected: {error}") from error
+        raise Unavailable(f"further images cannot be selected, because there are no responses: {error}") from error
     given = dict(zip(both.items, both.values[-1], strict=True))
     return np.array([given.get(item, np.nan) for item in matrix.items])
 

@@ -96,8 +96,11 @@ def _result(plan: Plan, costs: list[ModelCost], more: tuple[str, ...]) -> VerbRe
     notes = [*more, *(f"{each.model}: {each.note}" for each in costs if each.note)]
     notes += [f"omitted: {name}: {reason}" for name, reason in plan.failed.items()]
     if guessed := dict.fromkeys(cell.attack for cell in plan.runs_in_this_part if is_guess(cell)):
-        notes.append(f"the queries of {', '.join(guessed)} are a rough guess: `max_queries` limits them")
-    notes.append("for one worker, if no image is fooled early; without the libraries' own computation and the metrics")
+        notes.append(f"the number of queries of {', '.join(guessed)} is a rough guess; `max_queries` limits it")
+    notes.append(
+        "the estimate is for one worker and for images that are not fooled early. It excludes the libraries' own "
+        "computation and the metrics"
+    )
     rows = [each._asdict() for each in costs]
     total = {"seconds": sum(timed) if len(timed) == len(costs) else math.nan, "memory": memory, "price": price}
     document = {"runs": runs, "reused": finished, "passes": passes, **total, "models": rows, "notes": notes}

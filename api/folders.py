@@ -91,7 +91,7 @@ def curves(
     if x_axis == "passes":
         if out is not None or budgets:
             raise InvalidInput(
-                "x_axis='passes' cannot be combined with `out` or `budget`: the report draws these curves"
+                "x_axis='passes' cannot be combined with `out` or `budget`; the report contains figures of these curves"
             )
         return build_distance_curves(folder, norm=norm, models=models)
     how: dict[str, Any] = {"norm": norm, "models": models, "budgets": budgets, "bootstrap": bootstrap, "seed": seed}
@@ -146,7 +146,8 @@ def check(
         raise InvalidInput("`data` needs `probe`: without `probe`, only stored results are read, and no images")
     if version and not (probe and isinstance(model, Mapping)):
         raise InvalidInput(
-            "`version` needs `probe` and `model` as modules by name: the name of a loaded model contains its version"
+            "`version` applies only to modules in `model`, with `probe`. For other models, the name contains "
+            "the version"
         )
     outcomes = read_outcomes(folder, ["OTR"])
     notes: list[str] = []
@@ -260,7 +261,7 @@ def _labelled(data: Any) -> Any:
 def _check_version(version: str, model: Any) -> None:
     if version and not (model and isinstance(model, Mapping)):
         raise InvalidInput(
-            "`version` needs `model` as modules by name: the name of a loaded model contains its version"
+            "`version` applies only to modules in `model`. For other models, the name contains the version"
         )
 
 
@@ -452,9 +453,11 @@ def import_results(
     done, refused = import_attackbench(what, out, model=model, data=images)
     notes = []
     if any(each.left_out for each in done):
-        notes.append("omitted: images that are not in the folder, or that its model classifies differently")
+        notes.append("omitted: images that are not in the folder, or that the folder's model classifies differently")
     if any(each.crashed for each in done):
-        notes.append("crashed: the attack failed or never queried the model: a missing result, not a success rate of 0")
+        notes.append(
+            "crashed: the attack failed or never queried the model. This is a missing result, not a success rate of 0"
+        )
     notes.append("`davylamp table FOLDER --with-imported` compares them with davylamp's results")
     return _imported(f"{len(done)} runs of attackbench in {out}", [vars(each) for each in done], refused, notes, done)
 

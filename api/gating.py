@@ -96,7 +96,7 @@ def gate(
     place = outcomes.store.folder
     check_models(outcomes, names)
     outcomes, older = latest_versions(outcomes, names or ())
-    older = [f"{line}: choose it by this name, with its hash, as `model`" for line in older]
+    older = [f"{line}. To judge another version, give its name with the hash as `model`" for line in older]
     baseline = None
     if against is not None:
         baseline, older_there = latest_versions(read_outcomes(against, symbols))

@@ -182,7 +182,7 @@ def fit(
     with ExitStack() as stack:
         if is_attack:
             if out is None or attack is not None or rule or of_attack:
-                wanted = "`out` as a folder, and neither `attack`, `target` nor `attack_parameters`"
+                wanted = "`out` as a folder, without `attack`, `target` or `attack_parameters`,"
                 raise InvalidInput(f"expected {wanted} for {what}, because it is an attack, not a detector")
             known = {"attack": what, "norm": norm, "epsilon": radius, "parameters": _parameters(given, what)}
             more = {"limit": limit, "seeds": (seed,), "device": device, **loading}

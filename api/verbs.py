@@ -440,7 +440,7 @@ def _rules(
     if asked.norm is not None or asked.epsilon is not None:
         raise InvalidInput("`threat_model` cannot be combined with `norm` or `epsilon`; give one or the other")
     if asked.target and not threat_model.targeted:
-        raise InvalidInput(f"expected a targeted threat model with target={asked.target!r}, got an untargeted one")
+        raise InvalidInput(f"target={asked.target!r} needs a targeted threat model, got an untargeted one")
     return threat_model
 
 

@@ -136,9 +136,7 @@ def compare_libraries(
     as_json: Json = False,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", help="also write it to this file: .json, .csv or .tex (not a folder, as for `evaluate`)"
-        ),
+        typer.Option("--out", "-o", help="also write the comparison to this file: .json, .csv or .tex"),
     ] = None,
 ) -> None:
     """Run one attack through every library that implements it, with matched parameters, and compare each pair."""

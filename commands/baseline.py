@@ -89,7 +89,8 @@ def place_newcomers(
         raise InvalidInput("--against and --until cannot be combined; use --adaptive")
     if seen.is_given:
         raise InvalidInput(
-            "with --against, name the settings in the model: MODEL+input:crop=224,... or MODEL+outputs:labels"
+            "--against cannot be combined with options for input and output; give them in the model's name: "
+            "MODEL+input:crop=224,... or MODEL+outputs:labels"
         )
     settings = loading_settings({name: value for name, value in given.items() if value not in (None, ())})
     if "models" not in settings:

@@ -21,14 +21,20 @@ def challenge_defence(
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     norm: Annotated[str, typer.Option(help="norm of the perturbation: linf or l2")] = "linf",
     epsilon: Epsilon = None,
-    original: Annotated[str | None, typer.Option(help="the undefended model, if the name does not give it")] = None,
+    original: Annotated[
+        str | None, typer.Option(help="the undefended model, if the name of the defended model does not contain it")
+    ] = None,
     surrogate: Annotated[
         list[str] | None, typer.Option(help="also transfer examples from this model (repeatable)")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="quick trial with 10 images and 10 steps")] = False,
     steps: Annotated[int | None, typer.Option(min=1, help="iterations of the gradient attacks (default: 50)")] = None,
     queries: Annotated[
-        int | None, typer.Option(min=1, help="queries of each black-box attack, of --eot samples each (default: 1000)")
+        int | None,
+        typer.Option(
+            min=1,
+            help="queries of each black-box attack (default: 1000); for a randomised model, a query has --eot samples",
+        ),
     ] = None,
     eot: Annotated[
         int | None,

@@ -87,7 +87,9 @@ def _check_contracts(
     have = dict.fromkeys(each for row in rows for each in row.classes)
     rows = [row for row in rows if not norm or {*norm} & {*row.classes}]
     if not rows and norm:
-        raise InvalidInput(f"expected a norm of {', '.join(names)} ({', '.join(have)}), got {', '.join(norm)}")
+        raise InvalidInput(
+            f"{', '.join(names)}: the norm {', '.join(norm)} is not supported; supported: {', '.join(have)}"
+        )
     for line in assumed_texts(rows):
         tell(line)
     parameters = read_parameters({}, param, names) or None

@@ -64,9 +64,10 @@ def tabulate_corruptions(
         str, typer.Option(help="clean images, if --data is an already corrupted data set; needed for RmCE")
     ] = "",
     corruption: Annotated[
-        list[str] | None, typer.Option(help="fog, ..., or all 19: all (repeatable; default: the 15 of the benchmark)")
+        list[str] | None,
+        typer.Option(help="corruption: fog, ..., or all for all 19 (repeatable; default: the 15 of the benchmark)"),
     ] = None,
-    severity: Annotated[list[str] | None, typer.Option(help="1 to 5 (repeatable; default: all)")] = None,
+    severity: Annotated[list[str] | None, typer.Option(help="severity from 1 to 5 (repeatable; default: all)")] = None,
     sequence: Annotated[
         list[str] | None, typer.Option(help="perturbation sequence for FP and mFR: translate, ..., or all (repeatable)")
     ] = None,

@@ -63,7 +63,7 @@ class ExecutionOptions:
         typer.Option(
             "--trust-unknown",
             rich_help_panel="Execution",
-            help="reuse results of code of which davylamp cannot tell whether it has changed",
+            help="reuse results even if davylamp cannot tell whether the code behind them has changed",
         ),
     ] = False
 

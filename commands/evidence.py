@@ -18,7 +18,7 @@ def show_evidence(
     model: Annotated[str, typer.Option(help="the model, if the folder has several")] = "",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="write it as FILE.md, a section for a model card, or as FILE.html"),
+        typer.Option("--out", "-o", help="write the evidence as FILE.md, a section for a model card, or as FILE.html"),
     ] = None,
     view: TableOptions,
     as_json: Json = False,

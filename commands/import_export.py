@@ -23,7 +23,7 @@ DataAgain = Annotated[
 
 def import_results(
     what: Annotated[str, typer.Argument(help="BUNDLE.zip, or a format: attackbench, robustbench")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="a new folder for a bundle, else a results folder")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="results folder to write; for a bundle, it must be new")],
     path: Annotated[Path | None, typer.Argument(help="the other program's file, or a folder of such files")] = None,
     model: Annotated[
         str | None, typer.Option(help="AttackBench: model of the folder (default: matched by predictions)")
@@ -39,7 +39,7 @@ def import_results(
     if what not in FORMATS:
         if path is not None or model is not None or data is not None:
             named = ", ".join(FORMATS)
-            raise InvalidInput(f"expected BUNDLE.zip without other values, or one of {named} with a path, got {what!r}")
+            raise InvalidInput(f"PATH, --model and --data can be used only with the formats {named}, got {what!r}")
         done = read_results(what, out)
     elif path is None:
         raise InvalidInput(f"{what} needs a path: davylamp import {what} PATH -o FOLDER")
@@ -63,7 +63,12 @@ def export_results(
     what: Annotated[str, typer.Argument(help="a results folder, or a format: attackbench")],
     where: Annotated[
         Path | None,
-        typer.Argument(help="BUNDLE.zip to write (--verdict: default RESULTS.verdict.zip); with a format, the folder"),
+        typer.Argument(
+            help=(
+                "BUNDLE.zip to write (with --verdict, RESULTS.verdict.zip by default); with a format, the results "
+                "folder"
+            )
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="folder for the files of a format")] = None,
     licence: Annotated[str, typer.Option(help="licence of the results, an SPDX identifier: CC-BY-4.0")] = "",

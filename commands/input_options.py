@@ -46,8 +46,10 @@ class InputOptions:
         str | None,
         typer.Option(
             rich_help_panel=_PANEL,
-            help="what the model returns: logits, probabilities or labels (default: detected); or one logit or "
-            "probability of two classes",
+            help=(
+                "what the model returns: logits, probabilities or labels (default: detected). For one number for "
+                "two classes: logit or probability"
+            ),
         ),
     ] = None
 

@@ -38,9 +38,7 @@ def open_named(
 
     tables = [str(path) for path in results if path.suffix == ".csv"]
     if tables and len(results) > 1:
-        raise InvalidInput(
-            f"expected one CSV table or only results folders, got {len(results)} paths with the table {tables[0]}"
-        )
+        raise InvalidInput(f"a CSV table must be the only path, got {len(results)} paths, including {tables[0]}")
     folder = open_results_arguments(context, results) if len(results) > 1 or is_bundle(results[0]) else results[0]
     names = {str(folder): " + ".join(map(str, results))}
     if against is not None and is_bundle(against):

@@ -10,7 +10,8 @@ from .table_options import Verbose
 
 def list_metrics(
     name: Annotated[
-        str | None, typer.Argument(help="a symbol or alias, in any case: MR, ssim, AND; shows its formula")
+        str | None,
+        typer.Argument(help="symbol or alias of a metric, in upper or lower case: MR, ssim; shows its formula"),
     ] = None,
     verbose: Verbose = False,
     as_json: Json = False,

@@ -180,7 +180,9 @@ def split_settings(texts: Iterable[str], given: Mapping[str, Any] = MappingProxy
             raise InvalidInput(f"expected --param name=value, got {text!r}")
         if name in given or name in settings:
             before = given.get(name, settings.get(name))
-            raise InvalidInput(f"expected one value of {name}, got {before} and {value}; several need a TOML file")
+            raise InvalidInput(
+                f"expected one value of {name}, got {before} and {value}; several values need a TOML file"
+            )
         settings[name] = value
     return settings
 

@@ -33,7 +33,7 @@ def draw_figures(
     folder: Folder,
     kinds: Annotated[
         list[Kind] | None,
-        typer.Argument(help="kind of figure (default: those of the first five for which the folder has data)"),
+        typer.Argument(help="kind of figure (default: all of the first five kinds for which the folder has data)"),
     ] = None,
     out: Annotated[
         Path,

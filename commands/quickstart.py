@@ -87,8 +87,8 @@ def _begin(evaluation: Any) -> Any:
 
     kept = set(ResultsStore(evaluation.folder).keys("cells"))
     if kept - {cell.key for cell in evaluation.plan.cells}:
-        expected = "expected a new folder for --out, or one from a quickstart with the same seed"
-        raise InvalidInput(f"{expected}, got different results in {evaluation.folder}")
+        expected = "give a new folder for --out, or one from a quickstart with the same seed"
+        raise InvalidInput(f"{evaluation.folder} contains different results; {expected}")
     return show_progress(evaluation.plan.images)
 
 

@@ -70,7 +70,7 @@ class RankOptions:
     ] = "attack"
     unequal: Annotated[
         Literal["common", "keep"],
-        typer.Option(help="items that lack the result of a subject: omit the items, or treat the results as missing"),
+        typer.Option(help="if a subject has no result for an item: omit the item, or treat the result as missing"),
     ] = "common"
     original: Annotated[str | None, typer.Option(help="for defences, the undefended model")] = None
     examples: Annotated[

@@ -48,7 +48,7 @@ def serve_results(
         typer.Argument(help="a results folder, also while `davylamp evaluate` runs; with --tasks, the server's folder"),
     ],
     host: Annotated[str, typer.Option(help="address to listen on; only this machine by default")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 for any free one")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 for any free port")] = 8000,
     allow_host: Annotated[list[str] | None, typer.Option(help="also accept this host name (repeatable)")] = None,
     tasks: Annotated[
         bool, typer.Option("--tasks", help="run a server for a lab, with accounts, components, tasks and leaderboards")

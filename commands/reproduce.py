@@ -109,7 +109,9 @@ def _print(done: Any, name: str, form: str, side: Any, style: Any, view: TableOp
 
         text = grid_latex(result, table.grid(result), side, style) if side else reproduction_latex(result, style)
         if not text:
-            raise InvalidInput(f"{name} has no measured rows to compare with published ones in --latex; use --json")
+            raise InvalidInput(
+                f"{name} has no measured rows that --latex could compare with published ones; use --json"
+            )
         print(text, end="")  # noqa: T201
     elif side:
         from ..benchmarks.shared.paper_grid import print_grid
@@ -130,7 +132,7 @@ def _read_rows(texts: list[str] | None) -> dict[str, str]:
             raise InvalidInput(f"expected --as NAME=MODEL, the paper's name and yours, got {text[:60]!r}")
     rows = {paper.strip(): ours.strip() for paper, _, ours in pairs}
     if len(rows) < len(pairs):
-        raise InvalidInput("expected each of the paper's names once in --as")
+        raise InvalidInput("--as gives a name of the paper twice; give each name once")
     return rows
 
 

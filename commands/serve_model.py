@@ -14,7 +14,7 @@ def serve_model(
     *,
     model: Annotated[str, typer.Argument(help="a model, as in `davylamp compare --model`")],
     host: Annotated[str, typer.Option(help="address to listen on; only this machine by default")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 for any free one")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 for any free port")] = 0,
     allow_host: Annotated[list[str] | None, typer.Option(help="also accept this host name (repeatable)")] = None,
     name: Annotated[str | None, typer.Option(help="name of the model in the URL")] = None,
     outputs: Annotated[str, typer.Option(help="logits, probabilities or labels")] = "logits",

@@ -131,7 +131,7 @@ def change_users(
             f"expected users add|password|lock|unlock|limit NAME FOLDER or users list FOLDER, got {action!r}"
         )
     if hours is not None and action not in ("add", "limit"):
-        raise InvalidInput(f"expected --hours with add or limit, got {action}")
+        raise InvalidInput(f"--hours can be used only with add or limit, got {action}")
     opened, password = ServerFolder(folder, database, create=action == "add"), ""
     if action in ("add", "password"):
         password = typer.prompt("password", hide_input=True, confirmation_prompt=True) if ask else generate_password()
@@ -188,7 +188,7 @@ def submit(
     version: Annotated[str, typer.Option(help="version of the component")] = "1",
     licence: Annotated[str, typer.Option(help="licence of the component")] = "",
     description: Annotated[str, typer.Option(help="description of the component")] = "",
-    public: Annotated[bool, typer.Option("--public", help="make it visible to all users")] = False,
+    public: Annotated[bool, typer.Option("--public", help="make the component or task visible to all users")] = False,
     server: Address = "",
     as_json: Json = False,
 ) -> None:
@@ -248,7 +248,9 @@ def list_tasks(
 
 
 def fetch(
-    what: Annotated[str, typer.Argument(help="NUMBER of a task (signed, one file), component:NUMBER or cell:NUMBER")],
+    what: Annotated[
+        str, typer.Argument(help="NUMBER of a task (signed, one file), component:NUMBER, or cell:NUMBER for a run")
+    ],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="file to write")] = None,
     server: Address = "",
 ) -> None:
@@ -259,7 +261,7 @@ def fetch(
     kind, _, text = what.rpartition(":")
     kind = kind or "task"
     if kind not in _FETCHED or not text.isdigit():
-        raise InvalidInput(f"expected NUMBER of a task, component:NUMBER or cell:NUMBER, got {what!r}")
+        raise InvalidInput(f"expected the NUMBER of a task, component:NUMBER, or cell:NUMBER for a run, got {what!r}")
     path, ending = _FETCHED[kind]
     path, target = path.format(text), out or Path(f"{kind}-{text}{ending}")
     check_output_path(target)

@@ -41,7 +41,7 @@ class TableOptions:
         """
         if form and (self.columns or self.wide):
             option = "--columns" if self.columns else "--wide"
-            raise InvalidInput(f"--{form} and {option} cannot be combined: --{form} has every column")
+            raise InvalidInput(f"--{form} and {option} cannot be combined: --{form} always has every column")
 
     @property
     def chosen(self) -> tuple[str, ...]:

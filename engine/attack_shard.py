@@ -49,9 +49,9 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
         DavylampError: any error of the attack.
     """
     if (fitted is None) != (cell.fitted_on is None):
-        raise InvalidInput(f"{cell.title}: expected fitted arrays for a fitted attack, and only for a fitted attack")
+        raise InvalidInput(f"{cell.title}: fitted arrays must be given if, and only if, the attack is a fitted attack")
     if (surrogate is None) == bool(cell.surrogate):
-        raise InvalidInput(f"{cell.title}: expected a surrogate for a run with a surrogate, and only for such a run")
+        raise InvalidInput(f"{cell.title}: a surrogate must be given if, and only if, the run uses a surrogate")
     options: dict[str, Any] = {"seed": cell.seed, "first": first, "progress": progress, "eight_bit": cell.pixels}
     options |= {"grid": cell.grid} if cell.grid else {}
     options |= {} if surrogate is None else {"surrogate": surrogate}

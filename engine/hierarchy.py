@@ -71,7 +71,7 @@ def read_hierarchy(file: Path) -> list[tuple[str, ...]]:
             else _paths_of(text, file)
         )
     except (json.JSONDecodeError, csv.Error, RecursionError) as error:
-        raise InvalidInput(f"expected a hierarchy in {file}, got: {str(error)[:100]}") from error
+        raise InvalidInput(f"could not read a hierarchy from {file}: {str(error)[:100]}") from error
     names = [path[-1] for path in paths]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None or not paths:
@@ -110,7 +110,12 @@ def check_order(path: str, names: Sequence[str]) -> str:
     shown = ", ".join(f"{place} {leaf}" for place, leaf in enumerate(leaves[:_SHOWN]))
     more = ", ..." if len(leaves) > _SHOWN else ""
     return (
-        "" if names else f"{path}: the model has no class names; its order is assumed to be the file's: {shown}{more}"
+        ""
+        if names
+        else (
+            f"{path}: the model has no class names, so its classes are assumed to be in the order of the file: "
+            f"{shown}{more}"
+        )
     )
 
 

@@ -152,7 +152,7 @@ def _classes_in(text: str, base: str) -> tuple[int, ...]:
         if not all(each.isascii() and each.isdecimal() and len(each) < 7 for each in ends) or int(ends[0]) > int(
             ends[1]
         ):
-            raise InvalidInput(f"expected numbers of classes such as 151-268+275 after {base}@, got {text!r}")
+            raise InvalidInput(f"expected class numbers such as 151-268+275 after {base}@, got {text!r}")
         classes += range(int(ends[0]), int(ends[1]) + 1)
     return tuple(dict.fromkeys(classes))
 
@@ -236,7 +236,9 @@ def unknown_measure(kind: str, name: str) -> DavylampError:
     if METRICS[symbol].group == "corruption":
         return InvalidInput(f"{kind}: {symbol} is measured by a different command: {access.shown_by}")
     needs = f" with {access.needs}" if access.needs else ""
-    line = f"{symbol} is part of every evaluation{needs}, without being chosen here: {access.shown_by} {symbol}"
+    line = (
+        f"{symbol} is part of every evaluation{needs} and need not be chosen; show it with {access.shown_by} {symbol}"
+    )
     return InvalidInput(f"{kind}: {line}")
 
 

@@ -369,4 +369,4 @@ def load_subject_images(subject: ModelOnData, data: Data | str | None, bench: Lo
             return images
         reasons.append("the images differ from the images of the evaluation")
     what = f"could not load the images of {subject.model} ({subject.data}) again"
-    raise Unavailable(f"{what}: {reasons[-1]}; name them with `data=NAME`")
+    raise Unavailable(f"{what}: {reasons[-1]}; give the data set of the images as `data=NAME`")

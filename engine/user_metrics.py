@@ -113,7 +113,7 @@ def _load(name: str, path: Path, state: Any) -> UserMetric:
             needs.append(parameter.name)
         elif parameter.default is inspect.Parameter.empty:
             known = ", ".join((*OF_RECORDS, *OF_IMAGES))
-            raise InvalidInput(f"expected arguments of {name} among {known}, got {parameter.name}")
+            raise InvalidInput(f"the argument {parameter.name} of {name} is not known; possible arguments: {known}")
     return UserMetric(name, function, tuple(needs), *identify_code(function, path), surroundings)
 
 

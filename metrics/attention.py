@@ -200,7 +200,8 @@ def _layer(model: nn.Module, layer: str | nn.Module | None) -> nn.Module:
     if known_layer is None:
         known = ", ".join(LAYERS)
         raise ValueError(
-            f"no default layer is known for {type(model).__name__}, only for {known}; give layer=, the name of a layer"
+            f"no default layer is known for {type(model).__name__}, only for {known}; give the name of a layer "
+            "as `layer`"
         )
     return known_layer
 

@@ -162,7 +162,8 @@ def similarity_variance(weights: Sequence[Tensor]) -> Tensor:
     counts = {len(weight) for weight in weights}
     if len(weights) < 2 or len(counts) > 1 or counts == {1}:
         raise ValueError(
-            f"expected 2 or more models with equal numbers of classes, got {len(weights)} with {sorted(counts)}"
+            f"expected 2 or more models with equal numbers of classes, got {len(weights)} models with "
+            f"{sorted(counts)} classes"
         )
     alike = torch.stack([weight_similarity(weight).double() for weight in weights])
     above = torch.triu_indices(*alike.shape[1:], offset=1)

@@ -247,7 +247,7 @@ def _checked_grid(directions: Tensor, magnitudes: Tensor, sizes: dict[str, int])
     check({"directions": directions}, "m C H W", sizes={name: sizes[name] for name in "CHW"})
     check({"magnitudes": magnitudes}, "g", kind="number", within=(0, INFINITE))
     if not len(magnitudes) or not len(directions) or (magnitudes.diff() <= 0).any():
-        raise ValueError("expected at least one direction, and at least one magnitude, in increasing order")
+        raise ValueError("expected at least one direction, and at least one magnitude; magnitudes must increase")
     return [float(magnitude) for magnitude in magnitudes]
 
 

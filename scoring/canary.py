@@ -184,11 +184,10 @@ def rank_table(  # noqa: PLR0913 - the data by position, the choices by keyword
             subjects do not differ.
     """
     values = np.asarray(values, dtype=float)
-    if values.shape != (len(subjects), len(metrics)) or len(set(metrics)) < len(metrics):
-        raise ValueError(
-            f"expected {len(subjects)} rows and {len(set(metrics))} columns, one for each different metric, got shape "
-            f"{values.shape}"
-        )
+    if twice := [metric for place, metric in enumerate(metrics) if metric in metrics[:place]]:
+        raise ValueError(f"expected each metric once, got {twice[0]} twice")
+    if values.shape != (len(subjects), len(metrics)):
+        raise ValueError(f"expected values of shape ({len(subjects)}, {len(metrics)}), got shape {values.shape}")
     if len(subjects) < 2:
         alone = f"one: {subjects[0]}" if subjects else "none"
         raise ValueError(f"expected at least 2 {view}s to rank, got {alone}")
@@ -251,7 +250,7 @@ def _fit_layers(
         chosen = responses[:, columns]
         for subject in np.flatnonzero(np.isnan(chosen).all(1)).tolist():
             which = ", ".join(metric for metric, column in zip(metrics, columns, strict=True) if column)
-            raise ValueError(f"{subjects[subject]} has no value of a metric of {name} ({which})")
+            raise ValueError(f"{subjects[subject]} has a value for none of the {name} metrics ({which})")
         if (np.nanmax(chosen, 0) == np.nanmin(chosen, 0)).all():
             notes.append(f"omitted: {name}: the same for all subjects")
             continue
@@ -323,10 +322,10 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
     from .anchor import Anchor, joint_draws
 
     values, row = np.asarray(values, dtype=float), np.asarray(newcomer, dtype=float)
-    if row.shape != (len(metrics),) or np.isnan(row).all() or name in subjects:
-        raise ValueError(
-            f"expected a new name and a value of at least one of {', '.join(metrics)}, got {name} with {row!r:.60}"
-        )
+    if name in subjects:
+        raise ValueError(f"expected a new name, got {name}, which is a subject of the baseline")
+    if row.shape != (len(metrics),) or np.isnan(row).all():
+        raise ValueError(f"expected a value of at least one of {', '.join(metrics)}, got {row!r:.60}")
     responses = normalise_metrics(values, metrics, view, uncapped=uncapped)
     table = _directed(np.vstack([values, row]), metrics, view, uncapped)
     answers = np.array([_normalised(column[-1:], among=column[:-1])[0] for column in table.T])
@@ -349,7 +348,7 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
         pairs = zip(expected, layers[:-1], strict=True)
         last = np.array([_normalised(np.array([one]), 15, layer.expected)[0] for one, layer in pairs])
     if np.isnan(last).all():
-        raise ValueError(f"{name} has no metric in which the subjects of the baseline differ")
+        raise ValueError(f"{name} cannot be placed: in each metric that it has, all subjects of the baseline are equal")
     anchor = Anchor(final, given, draws=ANCHORS, seed=seed)
     log = anchor.log_likelihood(last)
     low, high = final.expected.min(), final.expected.max()

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -72,7 +73,7 @@ def choose_model(responses: np.ndarray, name: str = "auto") -> ResponseModel:
         ValueError: If the name is unknown, or if the name is "3pl" and responses are not binary.
     """
     if name not in ("auto", "1pl", "2pl", "3pl"):
-        raise ValueError(f"expected a model 1pl, 2pl, 3pl or auto, got {name!r}")
+        raise ValueError(f"expected the model as 1pl, 2pl, 3pl or auto, got {name!r}")
     outcomes = bool(np.isin(responses[~np.isnan(responses)], (0, 1)).all())
     if name == "3pl" and not outcomes:
         raise ValueError(
@@ -117,7 +118,7 @@ def fit_irt(
     values = check_responses(responses)
     check_seed(seed)
     if method not in get_args(Method):
-        raise ValueError(f"expected a fit by auto, fast, svi or nuts, got {method!r}")
+        raise ValueError(f"expected method as auto, fast, svi or nuts, got {method!r}")
     if method == "svi" and not model.hierarchical:
         raise ValueError(
             "method svi needs hierarchical priors, because fixed priors distort its scale; use method fast"
@@ -211,6 +212,22 @@ def check_seed(seed: int) -> None:
     """Raise ValueError unless a seed is valid for every random generator."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
         raise ValueError(f"expected a seed from 0 to {2**32 - 1}, got {seed!r}")
+
+
+def check_names(subjects: Sequence[str], images: Sized, shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless each subject has a name of its own and each item has an image.
+
+    Args:
+        subjects: names of the subjects.
+        images: image of each item.
+        shape: shape of the responses, (subjects, items).
+    """
+    if len(subjects) != shape[0]:
+        raise ValueError(f"expected a name for each of {shape[0]} subjects, got {len(subjects)} names")
+    if twice := [name for place, name in enumerate(subjects) if name in subjects[:place]]:
+        raise ValueError(f"expected different names of subjects, got {twice[0]!r} twice")
+    if len(images) != shape[1]:
+        raise ValueError(f"expected an image for each of {shape[1]} items, got {len(images)} images")
 
 
 def _arrays(sites: dict[str, Any]) -> dict[str, np.ndarray]:

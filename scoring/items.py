@@ -212,11 +212,11 @@ def differential_items(
         ValueError: If there is only one group, or if the fit does not have a Bernoulli response.
     """
     group = np.asarray(focal, dtype=float)
-    if fit.model.response != "bernoulli" or not 0 < group.sum() < len(group):
-        raise ValueError(
-            f"expected a fit with response='bernoulli', and subjects inside and outside the focal group; got response="
-            f"{fit.model.response!r}, with {group.sum():g} of {len(group)} subjects in the focal group"
-        )
+    if fit.model.response != "bernoulli":
+        raise ValueError(f"expected a fit with response='bernoulli', got response={fit.model.response!r}")
+    if not 0 < group.sum() < len(group):
+        got = f"{group.sum():g} of {len(group)} subjects in the group"
+        raise ValueError(f"expected subjects inside and outside the focal group, got {got}")
     seen = ~np.isnan(responses)
     expected = 1 / (1 + np.exp(-fit.discrimination * (fit.expected[:, None] - fit.difficulty)))
     weight = expected * (1 - expected) * seen

@@ -14,7 +14,7 @@ import pandas as pd
 from ..deprecation import takes_old_names
 from ..intervals import LEVEL
 from .baselines import bootstrap, mean_response
-from .irt import IRTFit, Method, check_responses, choose_model, fit_irt
+from .irt import IRTFit, Method, check_names, check_responses, choose_model, fit_irt
 from .ranking import Ranking, make_ranking, note_stretch
 from .responses import Per, Subjects, Unequal, build_against, check_rankable, choose_results
 from .result_rows import abbreviate_list
@@ -151,20 +151,16 @@ def place_new_subject(  # noqa: PLR0913 - the data by position, the choices by k
     values = check_responses(responses)
     answers = np.asarray(newcomer, dtype=float)
     seen = ~np.isnan(answers)
-    if answers.shape != values.shape[1:] or not seen.any():
-        raise ValueError(
-            f"expected new responses of shape {values.shape[1:]}, at least one not NaN, got shape {answers.shape} "
-            f"with {seen.sum()} not NaN"
-        )
+    if answers.shape != values.shape[1:]:
+        raise ValueError(f"expected new responses of shape {values.shape[1:]}, got shape {answers.shape}")
+    if not seen.any():
+        raise ValueError("expected at least one new response that is not NaN")
     if not ((answers[seen] >= 0) & (answers[seen] <= 1)).all():
         raise ValueError(f"expected responses in [0, 1], got {answers[seen].min():g} to {answers[seen].max():g}")
     images = np.arange(len(answers)).astype(str) if clusters is None else np.asarray(clusters)
-    if len(subjects) != len(values) or len({*subjects, name}) <= len(values) or len(images) != len(answers):
-        got = f"{len(set(subjects))} different names, the new name {name}, and {len(images)} images"
-        raise ValueError(
-            f"expected {len(values)} different names of subjects, a new name that no other subject has, and an image "
-            f"for each of {len(answers)} items; got {got}"
-        )
+    check_names(subjects, images, values.shape)
+    if name in subjects:
+        raise ValueError(f"expected a new name, got {name}, which is a subject of the baseline")
     fit = fit_irt(values, choose_model(values, model), method=method, seed=seed) if fit is None else fit
     anchor, effect = Anchor(fit, values, seed=seed), design_effect(fit, values, images.tolist())
     log = anchor.log_likelihood(answers)
@@ -344,7 +340,9 @@ def _name_data(baseline: Any, new: Any, notes: list[str]) -> Any:
                 notes.append(f"same name as in the baseline, but different data: {name} (label of {image}: {pair})")
                 new = new.assign(data=new["data"].where(same.notna() | (new["data"] != name), name + NEW))
     if shared and digests:
-        notes.append(f"images of {abbreviate_list(sorted(shared))} are matched by name: the image sets differ")
+        notes.append(
+            f"the images of {abbreviate_list(sorted(shared))} are matched by name, because the image sets differ"
+        )
     return new
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from ..intervals import LEVEL, tail_probability
 from .baselines import FEWEST, agreement, bootstrap, borda, borda_parts, expected_borda, mean_response
 from .diagnostics import Diagnostics
-from .irt import IRTFit, Method, check_responses, check_seed, choose_model, fit_irt
+from .irt import IRTFit, Method, check_names, check_responses, check_seed, choose_model, fit_irt
 from .plots import draw_figure
 from .responses import Responses, build_responses, check_rankable, complete_items
 from .result_rows import Per, Subjects, Unequal
@@ -211,14 +211,9 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
     values = plain if shares is None or scoring != "irt" else check_responses(responses)
     check_seed(seed)
     images = [str(item) for item in (range(values.shape[1]) if clusters is None else clusters)]
-    if len(subjects) != len(values) or len(images) != values.shape[1] or len(set(subjects)) < len(values):
-        sizes = f"{len(set(subjects))} names and {len(images)} images"
-        raise ValueError(
-            f"expected {len(values)} different names of subjects, and an image for each of {values.shape[1]} items; "
-            f"got {sizes}"
-        )
+    check_names(subjects, images, values.shape)
     if scoring not in get_args(Scoring):
-        raise ValueError(f"expected scoring irt, mean or borda, got {scoring!r}")
+        raise ValueError(f"expected scoring as irt, mean or borda, got {scoring!r}")
     count, several = borda if shares is None else expected_borda, len(set(images))
     resampled = bootstrap(mean_response, plain, images, seed=seed)
     options: dict[str, Any] = {"images": several, "count": count}

@@ -187,7 +187,7 @@ def choose_results(results: pd.DataFrame, norm: str | None = None, knowledge: st
         ValueError: If no result has the norm or the knowledge, or if the knowledge is unknown.
     """
     if knowledge is not None and knowledge not in KNOWLEDGE:
-        raise ValueError(f"expected knowledge {', '.join(KNOWLEDGE)}, got {knowledge!r}")
+        raise ValueError(f"expected knowledge as one of {', '.join(KNOWLEDGE)}, got {knowledge!r}")
     wanted = {} if norm is None else {"norm": ((norm,), f"results in norm {norm}")}
     wanted |= {} if knowledge is None else {"knowledge": (KNOWLEDGE[knowledge], f"{knowledge} attacks")}
     for column, (values, what) in wanted.items():
@@ -291,8 +291,8 @@ def _build(rows: ResultRows, left_out: list[str], choices: Choices) -> Responses
         notes.append(f"omitted: {', '.join(silent)} (no response to any item)")
     if rows.larger.any():
         notes.append(
-            f"{rows.larger.sum()} responses are missing: fooled at a larger radius, which is inconclusive for this "
-            "budget"
+            f"{rows.larger.sum()} responses are missing, because the images were fooled only at a radius above "
+            "this budget"
         )
     notes += _note_selective(rows.labels, rows.missing)
     texts = (tuple(map(str, each)) for each in (names, items, images))
@@ -365,7 +365,7 @@ def _shared(labels: Any, is_new: np.ndarray, name: str, choices: Choices) -> tup
     fewer = len(np.unique(attempt[kept & ~counts]))
     unknown = labels[of_name & ~both[attempt]]
     if fewer:
-        left_out.append(f"omitted: {fewer} results of the baseline from attempts that {name} lacks")
+        left_out.append(f"omitted: {fewer} results of the baseline for which {name} has no corresponding result")
     if len(unknown):
         groups = abbreviate_list(list(map(str, unknown["group"].unique())))
         left_out.append(f"omitted: {len(unknown)} results of {name} that the baseline lacks: {groups}")

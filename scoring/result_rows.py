@@ -159,7 +159,7 @@ def _add_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
     elif original in names:
         pairs = {name: (original, name if name != original else UNDEFENDED) for name in names}
     else:
-        raise ValueError(f"expected the original among {', '.join(names)}, got {original!r}")
+        raise ValueError(f"expected `original` as one of the models {', '.join(names)}, got {original!r}")
     originals = {base for base, defence in pairs.values() if defence != UNDEFENDED}
     if not originals:
         if alone := [name for name in names if "+" in name]:
@@ -357,7 +357,7 @@ def notes_on_rows(rows: Any, choices: Choices) -> list[str]:
             str(threat).strip() for threat in _threat_texts(_kinds_of_rows(rows, ("model", *_THREAT))[1]).unique()
         ]
         if len(threats) > 1:
-            why = "these threat models are not equally hard, so the ranking does not depend on the attacks only"
+            why = "the threat models are not equally hard, so the ranking depends not only on the attacks"
             notes.append(f"ranked together: {abbreviate_list(threats)}: {why}")
     if random := list(map(str, rows.loc[_is_random(rows), "model"].unique())):
         notes.append(

@@ -119,8 +119,8 @@ class ServerFolder:
         exposing = None if self.settings.trust else find_exposing(self.path)
         if exposing is not None:
             raise InvalidInput(
-                f"expected a server's folder that users' programs cannot read, got {self.path}, but programs can read "
-                f"{exposing}; move the server's folder (or start with --no-sandbox if you trust all users)"
+                f"users' programs could read the server's folder {self.path}, because they can read "
+                f"{exposing}. Move the server's folder, or start with --no-sandbox if you trust all users"
             )
 
     def read_key(self, name: str) -> bytes:

@@ -310,7 +310,7 @@ def test_what_is_asked_for_is_done_or_refused(digits, tmp_path):
     with pytest.raises(UnknownName, match="unknown library 'foolbax'; did you mean foolbox"):
         davylamp.compare("fgsm", *case, epsilon=0.1, libraries=["art", "foolbax"])
     for verb in (davylamp.run_attack, davylamp.compare):
-        with pytest.raises(InvalidInput, match="expected a targeted threat model with target='1'"):
+        with pytest.raises(InvalidInput, match="target='1' needs a targeted threat model"):
             verb("foolbox:pgd", *case, ThreatModel("linf", 0.1), target="1")
     choice = davylamp.AttackChoice("foolbox:pgd", "linf", 0.1)
     with pytest.raises(InvalidInput, match="with an AttackChoice"):

@@ -120,7 +120,7 @@ def test_labels_say_what_is_not_the_papers(numbers, asked, tmp_path):
         ({"attacks": {"PGD": {**PGD, "epsilon": "far"}}}, r"attacks\['PGD'\]\.epsilon: expected a radius"),
         ({"attacks": {"PDG": PGD}}, "unknown attack of .*numbers.json 'PDG'; did you mean PGD?"),
         ({"attacks": {"PGD": PGD}, "models": {"Nat": "net"}}, "unknown model of .* 'Nat'; did you mean Net?"),
-        ({"attacks": {"PGD": PGD}, "models": []}, "models: expected a list of model names, or a table"),
+        ({"attacks": {"PGD": PGD}, "models": []}, "models: expected a list of model names, or a dictionary"),
         ({"attacks": {"PGD": PGD}, "columns": {"M": "MR"}}, "unknown column of .*numbers.json 'M'; did you mean MR?"),
         ({"attacks": {"PGD": PGD}, "columns": {"MR": "RM"}}, "unknown metric 'RM'"),
         ({"attacks": {"PGD": PGD}, "columns": {"MR": "AND"}}, r"AND .* several metrics \(AMD, AED, APCR\)"),

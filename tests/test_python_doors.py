@@ -193,7 +193,7 @@ def test_labels_out_of_range_are_refused_before_anything_is_written(small, tmp_p
 
 
 def test_steps_that_cannot_reach_the_edge_are_said_and_what_is_advised_works(small, tmp_path):
-    warned = "foolbox:pgd: its steps reach 0.17 of the radius"
+    warned = "foolbox:pgd: its steps together reach 0.17 of the radius"
     short = davylamp.run_attack("foolbox:pgd", *small, norm="linf", epsilon=0.1, steps=5)
     assert any(note.startswith(warned) for note in short.notes)
     advised = davylamp.run_attack(
@@ -202,7 +202,9 @@ def test_steps_that_cannot_reach_the_edge_are_said_and_what_is_advised_works(sma
     assert advised.notes == ()
     assert advised.parameters["step_size"] == pytest.approx(0.05)
     case = {"norm": "linf", "epsilon": 0.1, "steps": 5, "libraries": ["foolbox"]}
-    assert not any("steps reach" in note for note in davylamp.compare("pgd", *small, **case).notes)  # they are matched
+    assert not any(
+        "steps together reach" in note for note in davylamp.compare("pgd", *small, **case).notes
+    )  # they are matched
     assert warned in repr(davylamp.compare("pgd", *small, **case, defaults=True))
     choice = davylamp.AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 5}, defaults=True)
     assert warned in repr(davylamp.evaluate(*small, attacks=choice, out=tmp_path))

@@ -23,7 +23,7 @@ def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[s
             return f"it defines the attack {name} differently from an earlier definition"
     for row in library.attacks:
         if row.attack not in known and row.attack not in introduced:
-            return f"{row.name}: unknown attack; a library must introduce attacks that the catalogue does not have"
+            return f"{row.name}: the catalogue has no attack {row.attack}; the library must define it in `introduces`"
         if strange := set(row.params) - {*PARAMETERS, *SUPPLIED}:
             return f"{row.name}: unknown parameter {', '.join(sorted(strange))}; see davylamp.adapters.PARAMETERS"
         if strange := set(row.findings) - {*library.findings, *findings}:

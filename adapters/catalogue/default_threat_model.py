@@ -45,7 +45,7 @@ def choose_threat_model(
     shipped = [row for row in rows if not row.variant] or rows
     have: list[Norm] = [candidate for candidate in NORMS if any(candidate in row.classes for row in shipped)]
     if norm is not None and norm not in have:
-        raise Unsupported(f"no implementation of {attack} has norm {norm}; they have: {', '.join(have)}")
+        raise Unsupported(f"no implementation of {attack} supports the norm {norm}; supported: {', '.join(have)}")
     if norm is None and epsilon is not None:
         norm = _norm_that_follows(rows[0], have, epsilon)
     if norm is None and not rows[0].says_norm:
@@ -54,7 +54,9 @@ def choose_threat_model(
         raise InvalidInput(f"{name} declares no norm; give one: {wanted}")
     chosen: Norm = norm if norm in NORMS else _usual_norm(rows[0], have)  # type: ignore[assignment]
     if epsilon is not None and chosen == "unrestricted":
-        raise InvalidInput(f"expected no epsilon for {attack} under an unrestricted threat model, got {epsilon}")
+        raise InvalidInput(
+            f"the threat model of {attack} is unrestricted, so epsilon={epsilon} has no meaning; omit it"
+        )
     if epsilon is None and canonical_attack(rows[0]).kind == "fixed-budget":
         epsilon = declared_epsilon(rows[0]) or default_epsilon(chosen, components)
     return ThreatModel(chosen, epsilon, targeted)
@@ -73,7 +75,7 @@ def _norm_that_follows(row: Implementation, have: Sequence[Norm], epsilon: float
     wanted = f"epsilon {format_radius('linf', epsilon)} for {row.attack} needs a norm"
     name_it = f"add `norm={' or '.join(have)}`"
     if canonical_attack(row).kind == "minimum-norm":
-        meaning = "an image counts as fooled if this minimum-norm attack finds an example within the radius"
+        meaning = "an example of this minimum-norm attack counts only if its distance is within the radius"
         raise InvalidInput(f"{wanted}: {meaning}; {name_it}")
     if len(have) > 1 and ("linf" not in have or epsilon > 1):
         raise InvalidInput(f"{wanted}: a radius has no meaning without its norm; {name_it}")

@@ -69,7 +69,7 @@ def find_implementation(name: str) -> Implementation:
     have = [row.name for row in implementations_of(canonical)]
     if any(row.startswith(f"{library}:") for row in have):
         raise UnknownName("implementation", name, have)
-    hint = f"{library} has no {canonical}; these exist: {', '.join(have)}"
+    hint = f"{library} has no implementation of {canonical}; available: {', '.join(have)}"
     raise UnknownName("implementation", name, (), hint=hint)
 
 
@@ -138,7 +138,7 @@ def load_class(row: Implementation, norm: str) -> Any:
         Unsupported: if the implementation does not support the norm.
     """
     if norm not in row.classes:
-        raise Unsupported(f"{row.name} does not have norm {norm}; it has: {', '.join(row.classes)}")
+        raise Unsupported(f"{row.name} does not support the norm {norm}; supported: {', '.join(row.classes)}")
     if row.given is not None:
         return row.given
     if not row.classes[norm]:  # an implementation that is not installed here
@@ -219,7 +219,9 @@ def check_support(row: Implementation, threat_model: ThreatModel, parameters: Ma
     if row.broken:
         raise Unsupported(f"{row.name} cannot run: {row.broken}")
     if threat_model.norm not in row.classes:
-        raise Unsupported(f"{row.name} does not have norm {threat_model.norm}; it has: {', '.join(row.classes)}")
+        raise Unsupported(
+            f"{row.name} does not support the norm {threat_model.norm}; supported: {', '.join(row.classes)}"
+        )
     fixed_budget = canonical_attack(row).kind == "fixed-budget" and threat_model.norm != "unrestricted"
     if fixed_budget and threat_model.epsilon is None:
         raise Unsupported(f"{row.name} is a fixed-budget attack and needs an epsilon")
@@ -229,7 +231,7 @@ def check_support(row: Implementation, threat_model: ThreatModel, parameters: Ma
     for name in checked:
         if not accepts_parameter(row, name):
             raise Unsupported(
-                f"{row.name} does not have parameter {name}; it has: {', '.join(accepted_parameters(row))}"
+                f"{row.name} has no parameter {name}; its parameters: {', '.join(accepted_parameters(row))}"
             )
     return checked
 
@@ -252,7 +254,10 @@ def check_settings(
     steps = parameters.get("step_size")
     if isinstance(steps, Tensor):
         if radii is None:
-            raise InvalidInput(f"expected one step_size for all images if there are no radii, got {steps.numel()}")
+            raise InvalidInput(
+                f"got {steps.numel()} step sizes, but no radii; give one step_size for all images, or a radius for "
+                "each image"
+            )
         if steps.shape != radii.shape:
             raise InvalidInput(
                 f"expected one step_size per radius, got {len(radii)} radii and {steps.numel()} step sizes"
@@ -291,7 +296,7 @@ def check_parameter_names(
     for name in names:
         find_parameter(name, more)
         if not any(accepts_parameter(row, name) for row in rows):
-            raise Unsupported(f"no implementation of {attack} has parameter {name}")
+            raise Unsupported(f"no implementation of {attack} has a parameter {name}")
 
 
 def supports_per_image_radii(row: Implementation, norm: str, parameters: Mapping[str, Any]) -> bool:

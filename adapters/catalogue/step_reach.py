@@ -60,13 +60,11 @@ def short_steps_warning(row: Implementation, threat_model: ThreatModel, paramete
     if reach is None or reach >= 1 - 1e-6:
         return None
     length = _LENGTH.get(row.attack, "step_size")
-    better = (
-        f"step_size='{REACHING}' reaches it"
-        if "steps" in parameters
-        else f"step_size='{REACHING}' and steps=N reach it"
-    )
+    better = f"give step_size='{REACHING}'" if "steps" in parameters else f"give step_size='{REACHING}' and steps=N"
     better = better if length == "step_size" else f"give {length}"
-    return f"{row.name}: its steps reach {reach:.2g} of the radius, so robustness may be overestimated; {better}"
+    return (
+        f"{row.name}: its steps together reach {reach:.2g} of the radius, so robustness may be overestimated; {better}"
+    )
 
 
 def note_library_step(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> str | None:

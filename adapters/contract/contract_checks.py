@@ -332,9 +332,11 @@ def _alone(trial: _CheckSetup) -> tuple[State, str]:
     margin = _margin(torch.where(fooled[0][:, None], together.adv_logits, alone))
     missed = int((flipped & (margin > _ROUNDING * _margin(together.logits))).sum())
     kept = change <= _ALONE and not missed
-    detail = f"distances differ by at most {change:.2%}, success on {int(flipped.sum())} of {len(both)} images"
+    detail = (
+        f"distances differ by at most {change:.2%}, and success differs on {int(flipped.sum())} of {len(both)} images"
+    )
     detail += f" ({missed} of these images are not near the decision boundary)" if flipped.any() else ""
-    return ("passed" if kept else "failed"), f"for an image alone and in a batch, {detail}"
+    return ("passed" if kept else "failed"), f"between one image per call and a batch, {detail}"
 
 
 def _margin(logits: Tensor) -> Tensor:
@@ -346,7 +348,9 @@ def _budget(trial: _CheckSetup) -> tuple[State, str]:
     result = trial.run(max_queries=BUDGET)
     spent = int((result.forwards + result.backwards).max())
     crashed = any("crashed" in kinds for kinds in result.violations)
-    return ("failed" if crashed or spent > BUDGET else "passed"), f"at most {spent} of {BUDGET} queries" + (
+    return (
+        "failed" if crashed or spent > BUDGET else "passed"
+    ), f"used at most {spent} of {BUDGET} allowed queries" + (
         "; the library crashed when the budget was used up" if crashed else ""
     )
 
@@ -412,7 +416,7 @@ def _aims(trial: _CheckSetup) -> tuple[State, str]:
     hit = result.adv_logits.argmax(1)[result.success] == targets[result.success]
     wrong = int((~hit).sum())
     state: State = "failed" if wrong else "passed" if result.success.any() else "weak"
-    return state, f"{int(result.success.sum())} of {len(targets)} images classified as their target class"
+    return state, f"{int(result.success.sum())} of {len(targets)} examples are classified as their target class"
 
 
 def _parameters(trial: _CheckSetup) -> tuple[State, str]:

@@ -232,7 +232,7 @@ def _check_row(
         result = _run(row, planted.module, setting, threat_model, words)
         complaint = "" if isinstance(result, DavylampError) else _judge(name, result, honest, planted, setting)
         if isinstance(result, AttackFailed) and name == "fails":
-            complaint = "the library was blamed for a model that fails"
+            complaint = "an error of the model was reported as an error of the library"
         if not torch.equal(setting.inputs, before):
             complaint = "the caller's images were changed"
         yield FalseResult(row.name, norm, name, complaint, _describe(result))
@@ -274,9 +274,9 @@ def _judge(
     lost = (rounded.argmax(1) == setting.labels) | ~torch.isfinite(rounded).all(1)
     false = {
         "false success": result.success & ~wrong,
-        "false success on 8 bits": result.success_8bit & lost,
+        "false success after rounding to 8 bits": result.success_8bit & lost,
         "false robust": result.robust & ~right,
-        "the image is neither fooled, robust nor invalid": result.attacked
+        "no outcome (neither fooled, robust nor invalid)": result.attacked
         & ~(result.success | result.robust | result.invalid),
     }
     if name == "saturated" and isinstance(honest, AttackResult):

@@ -81,7 +81,7 @@ def open_arrays(
     is_last = _has_channels_last(images, path)
     named = [str(place) for place in range(len(images))] if names is None else [*names]
     if len(named) < len(images[:limit]) or (limit is None and len(named) > len(images)):
-        raise InvalidInput(f"expected {len(images)} names from {path}, got {len(named)}")
+        raise InvalidInput(f"expected a name for each of the {len(images)} images in {path}, got {len(named)} names")
     if limit is not None and limit < len(images) == len(named) and _is_sorted(labels):
         chosen = _alternate(labels)[:limit]
         images, labels, named = images[chosen], labels[chosen], [named[place] for place in chosen]
@@ -114,7 +114,7 @@ def _check_labels(images: np.ndarray, labels: np.ndarray, path: Path | str) -> N
     if len(labels) and labels.min() < 0:
         raise InvalidInput(f"expected labels >= 0 in {path}, got {labels.min()}")
     if len(labels) and labels.max() >= _MOST_CLASSES:
-        raise InvalidInput(f"expected labels as class numbers in {path}, got {labels.max()}")
+        raise InvalidInput(f"expected labels as class numbers below {_MOST_CLASSES} in {path}, got {labels.max()}")
 
 
 def _read_member(archive: zipfile.ZipFile, keys: Sequence[str], path: Path) -> np.ndarray:
@@ -125,7 +125,7 @@ def _read_member(archive: zipfile.ZipFile, keys: Sequence[str], path: Path) -> n
         raise InvalidInput(f"expected an array named {' or '.join(keys)} in {path}, got {got}")
     member = members[key]
     if member.flag_bits & 1:
-        raise InvalidInput(f"expected an npz file without a password, got {key} encrypted in {path}")
+        raise InvalidInput(f"the array {key} in {path} is encrypted; save the npz file without a password")
     with archive.open(member) as stream:
         _check_header(stream, member.file_size, key, path)
     with archive.open(member) as stream:
@@ -153,13 +153,13 @@ def _check_header(stream: Any, size: int, key: str, path: Path) -> None:
         raise InvalidInput(f"expected an array of numbers as {key} in {path}, got Python objects")
     claimed, held = math.prod(shape) * dtype.itemsize, size - stream.tell()
     if claimed != held or any(side < 0 for side in shape):
-        got = f"a header for {format_bytes(claimed)} ({dtype}, {shape}) with {format_bytes(held)} of data"
-        raise InvalidInput(f"expected a complete array {key} in {path}, got {got}")
+        got = f"{dtype} of shape {shape} takes {format_bytes(claimed)}, but there are {format_bytes(held)} of data"
+        raise InvalidInput(f"the array {key} in {path} does not match its header: {got}; save the file again")
     memory = _memory()
     if claimed > memory:
         got = f"{format_bytes(claimed)} ({dtype}, {shape})"
-        most = f"an array that fits into {format_bytes(memory)} of memory"
-        raise InvalidInput(f"expected {most} as {key} in {path}, got {got}")
+        most = f"{format_bytes(memory)} of memory"
+        raise InvalidInput(f"expected the array {key} in {path} to fit into {most}, got {got}")
 
 
 def _memory() -> int:

@@ -106,7 +106,9 @@ def _list_tiny() -> list[ImageFile]:
                 items.append(ImageFile(file, folder / file, TINY_CLASSES[int(label)]))
             pictures.add(picture)
     except (OSError, UnicodeDecodeError, ValueError, IndexError) as error:
-        raise Unavailable(f"could not read the photos of {package} in {folder} ({error}); reinstall it") from error
+        raise Unavailable(
+            f"could not read the photos of {package} in {folder} ({error}); reinstall {package}"
+        ) from error
     return interleave_classes(items)
 
 

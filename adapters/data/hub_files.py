@@ -89,8 +89,8 @@ def _fetch(name: str, repository: str, revision: str, folder: Path, sizes: Mappi
     amount = f"{sum(sizes.values()) / 1e6:.1f} MB"
     if not download_allowed():
         raise Unavailable(
-            f"{name} is not in {folder}; put {', '.join([*sizes][:2])} there and name it hf:{folder}, or set "
-            f"{DOWNLOAD}=yes to let davylamp download it ({amount})"
+            f"{name} is not in {folder}; put {', '.join([*sizes][:2])} into this folder and use hf:{folder}, "
+            f"or set {DOWNLOAD}=yes to let davylamp download it ({amount})"
         )
     from huggingface_hub import hf_hub_download
 

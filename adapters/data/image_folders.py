@@ -117,8 +117,8 @@ def class_indices(
     indices = {name: index for index, name in enumerate(names)}
     unnamed = [name for name in classes_there if name not in indices]
     if strict and unnamed:
-        got = f"{', '.join(unnamed[:3])} among {len(classes_there)} classes"
-        raise InvalidInput(f"expected all classes of {where} among the {len(indices)} class names given, got {got}")
+        got = f"{', '.join(unnamed[:3])} ({len(unnamed)} of {len(classes_there)} classes)"
+        raise InvalidInput(f"the {len(indices)} given class names lack classes of {where}: {got}")
     labels: Mapping[str, int] = {} if unnamed else indices
     if not labels and classes == _IMAGENET:
         labels = _imagenet_classes(classes_there, where)
@@ -162,7 +162,9 @@ def _imagenet_classes(folders: Sequence[str], root: str) -> dict[str, int]:
     if len(others) == len(folders):
         return {}
     if others:  # by their places one more folder would move the classes of all that follow it
-        got = f"{', '.join(others[:3])} among {len(folders)} folders; move folders that are not classes elsewhere"
+        got = (
+            f"{', '.join(others[:3])} among {len(folders)} folders; move the folders that are not classes out of {root}"
+        )
         raise InvalidInput(f"expected WordNet ids as names of all class folders of {root}, got {got}")
     if len(folders) == _IMAGENET:
         return {}
@@ -170,8 +172,10 @@ def _imagenet_classes(folders: Sequence[str], root: str) -> dict[str, int]:
         from timm.data.imagenet_info import ImageNetInfo
     except ImportError as error:
         got = f"{len(folders)} folders with WordNet ids in {root}"
-        advice = 'run: pip install "davylamp[timm]", which has the list, or write a labels.csv'
-        raise InvalidInput(f"cannot look up the classes of {got}: no list of WordNet ids; {advice}") from error
+        advice = 'install it with pip install "davylamp[timm]", or write a labels.csv'
+        raise InvalidInput(
+            f"cannot look up the classes of {got}, because the list of WordNet ids is missing; {advice}"
+        ) from error
     known = {name: index for index, name in enumerate(ImageNetInfo().label_names())}
     unknown = [name for name in folders if name not in known]
     if unknown:

@@ -95,7 +95,7 @@ def from_maite(thing: Any, *, gradients: bool | None = None, **options: Any) -> 
                 raise InvalidInput(f'expected metadata with an "id" for each image in {name}; image {place} has none')
         return open_arrays(images, labels, name, None, [str(said["id"]) for said in about]).take()
     if not callable(thing):
-        raise InvalidInput(f"expected a MAITE model or data set, got an uncallable {type(thing).__name__}")
+        raise InvalidInput(f"expected a MAITE model or data set, got {type(thing).__name__}, which cannot be called")
     differentiable = isinstance(thing, nn.Module) if gradients is None else gradients
     return Classifier(MaiteModule(thing, differentiable), **{"name": name, "gradients": differentiable, **options})
 
@@ -106,13 +106,13 @@ def _label(target: np.ndarray, place: int, name: str) -> int:
     Raises:
         InvalidInput: if the target has a different shape, contains NaN, or has no unique largest entry.
     """
-    wanted = f"a target of shape (classes,) of each image in {name}, one-hot or probabilities"
+    wanted = f"a one-hot or probability target of shape (classes,) for each image in {name}"
     if target.ndim != 1 or not len(target) or target.dtype.kind not in "biuf":
-        raise InvalidInput(f"expected {wanted}, got {target.dtype} of shape {target.shape} of image {place}")
+        raise InvalidInput(f"expected {wanted}, got {target.dtype} of shape {target.shape} for image {place}")
     if not np.isfinite(target).all():
-        raise InvalidInput(f"expected {wanted}, got NaN or infinity of image {place}")
+        raise InvalidInput(f"expected {wanted}, got NaN or infinity for image {place}")
     if not target.any() or (target == target.max()).sum() > 1:
-        raise InvalidInput(f"expected {wanted}, got no unique largest entry for image {place}")
+        raise InvalidInput(f"expected {wanted}, got a target without a unique largest entry for image {place}")
     return int(target.argmax())
 
 

@@ -103,6 +103,6 @@ def _open(kind: Any, published: PublishedSet, root: Path, name: str) -> Any:
 
 
 def _advice(name: str, published: PublishedSet, root: Path) -> str:
-    state = "whole" if (root / published.files).exists() else "there"
+    state = "incomplete" if (root / published.files).exists() else "missing"
     fetch = f"set {DOWNLOAD}=yes to let davylamp download it ({published.megabytes} MB)"
-    return f"expected {name} as {root / published.files}, which is not {state}; put it there, or {fetch}"
+    return f"the files of {name} are {state}: {root / published.files}; put them there, or {fetch}"

@@ -57,7 +57,7 @@ def _parts(returned: Any, name: str, limit: int | None) -> tuple[np.ndarray, np.
             images, labels = ([np.asarray(pair[place]) for pair in pairs] for place in (0, 1))
             return _stack(images, name), _stack(labels, name), None
     hint = ": return its dataset" if hasattr(returned, "dataset") else ""
-    raise InvalidInput(f"expected {_WANTED} from {name}, got {type(returned).__name__}{hint}")
+    raise InvalidInput(f"expected {name} to return {_WANTED}, got {type(returned).__name__}{hint}")
 
 
 def _is_pair(value: Any) -> bool:
@@ -79,5 +79,7 @@ def _stack(arrays: list[np.ndarray], name: str) -> np.ndarray:
 def _array(values: Any, name: str) -> np.ndarray:
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.dtype == object:
-        raise InvalidInput(f"expected {_WANTED} from {name}, got {type(values).__name__} of several shapes")
+        raise InvalidInput(
+            f"expected {name} to return {_WANTED}, got {type(values).__name__} with elements of several shapes"
+        )
     return array

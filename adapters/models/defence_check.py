@@ -58,7 +58,7 @@ class DefenceCheck:
             classes, kept = logits.shape[1], before.shape[1]
             if self.keeps_classes and classes != kept:
                 raise InvalidInput(
-                    f"{self.function} returned {classes} classes; a defence must keep the model's {kept}"
+                    f"{self.function} returned {classes} classes; a defence must keep the {kept} classes of the model"
                 )
             text = "" if self.is_random or describe_out_of_range(inputs) else describe_out_of_range(given)
             if text:

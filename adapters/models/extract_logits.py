@@ -19,7 +19,7 @@ _BATCHES = (2, 16)  # batch sizes to try on a model that fails on one image
 _SECONDS = 2.0  # time for finding out what a failing model expects
 _FEW = 0.05  # proportion of correct predictions that counts as almost none, for any number of classes
 _BY_CHANCE = 0.05  # significance level
-OF_ONE_LOGIT = "declare outputs logit or outputs probability if this is one number for two classes"
+OF_ONE_LOGIT = "declare `outputs='logit'` or `outputs='probability'` if this is one number for two classes"
 
 
 def extract_logits(
@@ -107,8 +107,8 @@ def _from_mapping(output: Mapping[Any, Any], kind: str, name: str) -> tuple[Tens
     if key is None:
         got = ", ".join(map(str, output)) or "nothing"
         raise ModelFailed(
-            f"{name}: expected logits as the entry 'logits' or the only tensor, got {kind} with {got}; "
-            "call that entry 'logits', or return it alone"
+            f"{name}: expected logits as the entry 'logits' or the only tensor, got {kind} with {got}; name "
+            "the entry with the logits 'logits', or return the logits alone"
         )
     return tensors[key], f"took the entry {key!r} of the {kind} that {name} returns"
 
@@ -128,7 +128,7 @@ def check_logits(logits: Tensor, count: int, classes: int | None, name: str) -> 
 def _advice_on_shape(output: Tensor, count: int) -> str:
     """Return advice for an output of the wrong shape, for shapes that are common mistakes. "" for other shapes."""
     if output.shape in ((count,), (count, 1)):
-        return f"; {OF_ONE_LOGIT}, or outputs labels if these are labels"
+        return f"; {OF_ONE_LOGIT}, or `outputs='labels'` if these are labels"
     if output.ndim > 2 and len(output) == count and output.shape[1:].numel() == output.shape[1]:
         return "; return outputs.flatten(1)"
     return ""
@@ -139,7 +139,7 @@ def _describe_numbers(output: Tensor) -> str:
     if output.is_complex() or output.dtype == torch.bool:
         return f"{dtype.removeprefix('torch.')} ({dtype})"
     if bool(((output == 0) | (output == 1)).all()) and bool((output.sum(1) == 1).all()):
-        return f"one-hot labels ({dtype}): return the underlying scores, or declare outputs labels"
+        return f"one-hot labels ({dtype}): return the underlying scores, or declare `outputs='labels'`"
     return f"integers ({dtype}): return the scores before rounding"
 
 

@@ -179,8 +179,7 @@ def naming_replaced() -> Iterator[None]:
             raise
         failure = f"{type(error).__name__}: {error}"
         raise Unsupported(
-            f"expected unmodified torch, got replaced functions ({', '.join(replaced)}), with which a call failed: "
-            f"{failure}"
+            f"functions of torch have been replaced ({', '.join(replaced)}), and a call with them failed: {failure}"
         ) from error
 
 

@@ -12,8 +12,8 @@ from ..coercion import type_error
 
 _functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009 - the type checker does not know it; torch has no public way to detect such tensors
 SEVERAL_LABELS = (
-    "for several labels of one image use MODEL+multi-label:label=J or MODEL+multi-label:any=FILE.npz, or "
-    "davylamp.from_multi_label, which state what counts as fooled"
+    "several labels per image need a criterion for what counts as fooled: MODEL+multi-label:label=J, "
+    "MODEL+multi-label:any=FILE.npz or davylamp.from_multi_label"
 )
 
 
@@ -113,4 +113,7 @@ def check_model_input(inputs: Any) -> None:
 def check_counted(tensor: Tensor) -> None:
     """Raise Unsupported if a tensor is inside a transform of `torch.func`, because its images cannot be counted."""
     if _functorch.is_functorch_wrapped_tensor(tensor) or _functorch.is_legacy_batchedtensor(tensor):
-        raise Unsupported("calls the model in torch.func or vmap, which hide queries; use torch.autograd.grad instead")
+        raise Unsupported(
+            "the attack calls the model in torch.func or vmap, where queries cannot be counted; use "
+            "torch.autograd.grad instead"
+        )

@@ -53,8 +53,13 @@ class LabelCriterion(NamedTuple):
         found = [places.get(tuple(each)) for each in present.tolist()]
         if None in found:
             row, count = found.index(None), present.shape[1]
-            wanted = f"one of the {len(self.sets)} combinations of {len(self.sets[0])} labels of the criterion"
-            raise InvalidInput(f"expected {wanted}, got {count} labels of image {row}: {present[row].int().tolist()}")
+            wanted = (
+                f"one of the {len(self.sets)} combinations of {len(self.sets[0])} labels in the criterion for "
+                "every image"
+            )
+            raise InvalidInput(
+                f"expected {wanted}, got the {count} labels {present[row].int().tolist()} for image {row}"
+            )
         return torch.tensor(found)
 
 
@@ -185,16 +190,19 @@ def _scores(model: nn.Module, inputs: Tensor, kind: Scores, count: int | None = 
     scores = extract_logits(model(inputs), "the multi-label model", len(inputs), count)[0]
     if scores.ndim != 2 or scores.shape[1] != (count or scores.shape[1]) or not scores.is_floating_point():
         labels = f"each of {count} labels" if count else "each label"
-        raise ModelFailed(f"expected a score for {labels}, got {scores.dtype} {tuple(scores.shape)}")
+        raise ModelFailed(
+            f"expected the model to return a score for {labels}, got {scores.dtype} of shape {tuple(scores.shape)}"
+        )
     outside = bool(((scores < 0) | (scores > 1)).any())
     if kind == "probabilities" and outside:
         raise ModelFailed(
-            "expected probabilities in [0, 1] as declared, got others; declare logits instead of probabilities"
+            "expected probabilities in [0, 1] as declared, got values outside [0, 1]; declare logits instead of "
+            "probabilities"
         )
     if kind == "logits" and scores.numel() >= _MANY and not outside:
         raise ModelFailed(
-            f"expected logits, got {scores.numel()} scores in [0, 1], as from a sigmoid; "
-            "declare probabilities instead of logits"
+            f"expected logits, got {scores.numel()} scores in [0, 1], as from a sigmoid; declare probabilities instead "
+            "of logits"
         )
     return scores
 

@@ -173,11 +173,12 @@ class OutputFormat:
             worst = float(sums[(sums - 1).abs().argmax()])
             raise InvalidInput(
                 f"expected probabilities {how} (rows >= 0 that sum to 1), got a row that sums to {worst:.4g}; "
-                f"declare outputs {'logit' if self.of_one else 'logits'} if they are not probabilities"
+                f"declare `outputs='{'logit' if self.of_one else 'logits'}'` if the outputs are not "
+                "probabilities"
             )
         if "logits" in (self.stated, self._said_by_itself) and agrees and bool((logits >= 0).all()):
             raise InvalidInput(
-                "expected logits as declared, got probabilities (rows >= 0, sum 1); declare outputs probabilities"
+                "expected logits as declared, got probabilities (each row sums to 1); declare `outputs='probabilities'`"
             )
 
     def _of_one_number(self, output: Tensor, count: int, classes: int | None, name: str) -> Tensor:

@@ -312,6 +312,6 @@ def add_perturbation(learned: Mapping[str, Tensor], inputs: Tensor, _: ThreatMod
     """
     perturbation = learned["perturbation"]
     if perturbation.shape != inputs.shape[1:]:
-        shapes = f"{tuple(inputs.shape[1:])}, got one for {tuple(perturbation.shape)}"
+        shapes = f"{tuple(inputs.shape[1:])}, got one for images of shape {tuple(perturbation.shape)}"
         raise InvalidInput(f"expected a perturbation for images of shape {shapes}")
     return (inputs + perturbation).clamp(0, 1)

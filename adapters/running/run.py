@@ -432,9 +432,11 @@ def _check_targets(threat_model: ThreatModel, labels: Tensor, targets: Tensor | 
 
 def _check_flags(attacked: Tensor, labels: Tensor) -> Tensor:
     if not isinstance(attacked, Tensor):
-        raise type_error(f"attacked as a tensor of {len(labels)} flags", attacked)
+        raise type_error(f"attacked as a tensor of {len(labels)} booleans", attacked)
     if attacked.shape != labels.shape or attacked.dtype != torch.bool:
-        raise InvalidInput(f"expected attacked as {len(labels)} flags, got {attacked.dtype} of {tuple(attacked.shape)}")
+        raise InvalidInput(
+            f"expected attacked as {len(labels)} booleans, got {attacked.dtype} of shape {tuple(attacked.shape)}"
+        )
     return attacked.to(labels.device)
 
 

@@ -52,7 +52,9 @@ def _radii() -> Iterator[PaperCheck]:
             statement = (
                 f"l2 length of the changes of {attack}, mean over the models; it is at most the radius of section IV.A"
             )
-            note = "longer than the radius allows (an l1 radius also bounds the l2 length): a different one was used"
+            note = (
+                "longer than the radius allows (an l1 radius also bounds the l2 length), so a different radius was used"
+            )
             yield PaperCheck(f"AISafety, Table {name}", statement, radius, fmean(ratios), 0.1 * radius, note)
 
 

@@ -68,8 +68,8 @@ class NamedSetting:
             object.__setattr__(self, name, value)
         if not isinstance(self.models, (tuple, Mapping)) or not self.models:
             raise InvalidInput(
-                "models: expected a list of model names, or a table from the paper's names to model names, got "
-                f"{self.models!r:.60}"
+                "models: expected a list of model names, or a dictionary from the paper's names to model "
+                f"names, got {self.models!r:.60}"
             )
 
     @property
@@ -150,7 +150,7 @@ def _subject_of(published: str | Path, rows: Sequence[Mapping[str, Any]]) -> By:
     """Return what a published row stands for: "attacks", "models" or "pairs", depending on the labels of the rows."""
     labels = [label for label in _LABELS if any(label in row for row in rows)]
     if not labels:
-        raise InvalidInput(f'{published}: expected rows with "attack" or "model", got {len(rows)} rows without')
+        raise InvalidInput(f'{published}: expected rows with "attack" or "model", got {len(rows)} rows with neither')
     seen = Counter(tuple(row.get(label) for label in labels) for row in rows)
     for names, count in seen.items():
         if count > 1:

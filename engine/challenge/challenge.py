@@ -18,8 +18,9 @@ from .inner_passes import optimisation_note
 from .suite import QUICK, QUICK_IMAGES, ChallengeBudget, check_norm
 
 _FRESH_SAMPLES = (
-    "a random model: the best example of each image is judged again on new samples, so the worst-case accuracy is "
-    "usually higher than RA of `table` and `gate`, which is the lowest of several estimated rates and biased low"
+    "the model is random, so the best example of each image is judged again on new samples. The worst-case "
+    "accuracy is therefore usually higher than RA of `table` and `gate`, which take the lowest of several "
+    "estimates and are biased low"
 )
 
 
@@ -126,7 +127,7 @@ def _defendant(
     elif plain:
         known[plain] = load(plain)
     if plain == name:
-        raise InvalidInput(f"expected an undefended model that is not the defended model, got {name} as both models")
+        raise InvalidInput(f"the undefended model must differ from the defended model, got {name} as both models")
     others = dict(surrogates) if isinstance(surrogates, Mapping) else dict.fromkeys(surrogates)
     known |= {each: load(each) if made is None else made for each, made in others.items()}
     defended = load(model) if isinstance(model, str) else model

@@ -17,8 +17,8 @@ from .suite import ON_MARGIN
 FILE = "challenges.json"
 NO_RESULT = "-: no attack gave a result at this radius; the accuracy is at most that at a smaller radius"
 _FEW = (
-    "fewer than 4 classes: a margin ensemble (APGD-CE, APGD on the plain margin, FAB, Square), not AutoAttack, whose "
-    "APGD-DLR and APGD-T need 4"
+    "a margin ensemble (APGD-CE, APGD on the plain margin, FAB, Square) replaces AutoAttack, whose APGD-DLR "
+    "and APGD-T need at least 4 classes"
 )
 _NAMES = ("model", "norm", "epsilon", "verdict", "sentence", "clean", "worst", "undefended", "radii", "attempts")
 

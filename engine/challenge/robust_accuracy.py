@@ -378,7 +378,7 @@ def _doubts(outcome: RunResult, steps: Iterable[EnsembleStep]) -> list[str]:
         of_model = int(outcome.results.by_model.sum())
         results = "1 result is" if count == 1 else f"{count} results are"
         fault = f" ({of_model} caused by the model, which always count as not robust)" if of_model else ""
-        lines.append(f"{results} invalid{fault}: counted as not robust, but as robust in the upper bound")
+        lines.append(f"{results} invalid{fault}. Invalid results count as not robust, and in the upper bound as robust")
     by_gradients = [member.knowledge == "white-box" for member in members.values()]
     for step in steps:
         beyond = step.fooled > _CHANCE * outcome.cell.subject.images

@@ -69,8 +69,8 @@ def _beaten(outcome: RunResult, rivals: list[tuple[str, np.ndarray]]) -> Judged 
     winners = [label for label, distances in rivals if (_wins(distances, mine) & attacked).any()]
     numbers = {"lost": int(lost.sum()), "won": int(won.sum()), "attacked": int(attacked.sum()), "p": p}
     numbers |= {"names": ", ".join(dict.fromkeys(winners or [label for label, _ in rivals]))}
-    numbers |= {"better": "at a smaller distance, or only," if cell.threat_model.epsilon is None else "only"}
-    sentence = "{lost} of {attacked} images are fooled {better} by {names}, {won} only by this attack"
+    numbers |= {"better": "only, or at a smaller distance," if cell.threat_model.epsilon is None else "only"}
+    sentence = "{lost} of {attacked} images are fooled {better} by {names}; {won} are fooled only by this attack"
     beaten = lost.sum() > won.sum()  # both miss some images by chance
     sentence += " (p = {p:.2g})" * int(beaten)  # of the difference, so not of a rival that is weaker
     state = state_of(beaten and p < SIGNIFICANT, beaten)

@@ -83,7 +83,10 @@ _ALL = (
     FailureIndicator(
         "deterministic",
         "Unstable predictions",
-        "disable dropout and noise; if they are a defence, declare them: Classifier(model, random=True); --eot",
+        (
+            "disable dropout and noise. If they are a defence, declare the model random (Classifier(model, "
+            "random=True)) and use --eot"
+        ),
         f"{_PINTOR}, unstable predictions; {_CARLINI}, ensemble over randomness",
     ),
     FailureIndicator(

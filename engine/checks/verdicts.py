@@ -176,7 +176,7 @@ class PairComparison:
         if cell is None or cell.search.kind:
             return ""
         reach = max_step_distance(cell.row, cell.threat_model, cell.parameters)
-        return f"; its steps reach {reach:.2g} of the radius" if reach is not None and reach < 1 - 1e-6 else ""
+        return f"; its steps together reach {reach:.2g} of the radius" if reach is not None and reach < 1 - 1e-6 else ""
 
 
 def judge_comparison(contenders: Sequence[AttackResultSummary]) -> tuple[PairComparison, ...]:

@@ -136,15 +136,15 @@ class Comparison:
             lines.append(f"{found}: such rates hardly distinguish implementations; try a {better} epsilon")
         if self.minimum_norm and len(rates) > 1:
             lines.append(
-                "each median distance is over the images that the implementation fooled, so over different images if "
-                f"{name} differs; the verdicts use the images that both implementations fooled"
+                "each median distance is over the images that the implementation fooled, which are different "
+                f"images if {name} differs. The verdicts use the images that both implementations fooled"
             )
         alone = [pair for pair in self.pairs_that_ran if pair.judgement.pairs > 1 and pair.judgement.p_alone >= 0]
         if alone:
             said = listed([f"{pair.a} and {pair.b} (p = {pair.judgement.p_alone:.2g})" for pair in alone])
             lines.append(
-                f"significant if only these two are compared, not among {alone[0].judgement.pairs} pairs (Bonferroni): "
-                f"{said}"
+                f"not significant among {alone[0].judgement.pairs} pairs (Bonferroni), but significant if only "
+                f"two implementations are compared: {said}"
             )
         return lines
 

@@ -44,7 +44,7 @@ class SearchImplementation(Implementation):
             InvalidInput: if there is none.
         """
         if self.inner is None:
-            raise InvalidInput(f"expected an implementation inside the search {self.search.name}, got none")
+            raise InvalidInput(f"the search {self.search.name} has no implementation inside")
         return self.inner
 
     @property

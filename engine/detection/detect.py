@@ -258,5 +258,5 @@ def _score_all(scoring: _Scoring, outcomes: Results, notes: list[str]) -> Iterat
         try:
             keep_scores(outcomes.store, outcome, scores)
         except Unavailable as error:  # a read-only folder
-            notes.append(f"not stored for the report: {error}")
+            notes.append(f"the detector's scores could not be stored, so the report will lack them: {error}")
         yield outcome, scores

@@ -88,7 +88,7 @@ def read_runs(path: Path) -> list[AttackBenchRun]:
         )
     if document.get("targeted"):
         raise InvalidInput(
-            f"{path} is a targeted run, which cannot be imported because its targets are not in the file"
+            f"the run in {path} is targeted and cannot be imported, because the file does not contain the targets"
         )
     distances = document.get("distances")
     if not isinstance(distances, dict) or not distances:

@@ -33,7 +33,10 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, fixed: bool 
     if search.is_portfolio:
         return [_portfolio_of(choice, search, libraries)]
     if search.kind == "worst-case":
-        raise InvalidInput(f"list the attacks of {choice.attack} separately and set `stop_when_fooled`")
+        raise InvalidInput(
+            f"the worst case {choice.attack} cannot be given as an attack; list its attacks separately and set "
+            "`stop_when_fooled`"
+        )
     if set(name) & set("()"):
         wanted = "NAME, LIBRARY:NAME, best(LIBRARY:NAME) or at-saturation(LIBRARY:NAME)"
         raise InvalidInput(f"expected an attack as {wanted}, got {choice.attack!r}")
@@ -129,9 +132,9 @@ def spread_parameters(
     for name in parameters:
         without = [attack for attack, values in zip(attacks, per_attack, strict=True) if name not in values]
         if len(without) == len(attacks):
-            raise Unsupported(f"expected a parameter of {' or '.join(attacks)}, got {name}, which no attack here has")
+            raise Unsupported(f"the parameter {name} does not exist for {' or '.join(attacks)}")
         if without:
-            notes.append(f"{', '.join(without)}: no parameter {name}; run without it")
+            notes.append(f"the parameter {name} does not exist for {', '.join(without)} and is ignored there")
     return per_attack, notes
 
 

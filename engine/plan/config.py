@@ -247,11 +247,13 @@ class Config:
         Option("make examples on this model and judge them on the others; several form an ensemble"),
     ] = ()
     fit_data: Annotated[
-        str, Option("fit images of attacks that are fitted first (uap); evaluation images are excluded")
+        str, Option("images on which attacks such as uap are fitted; evaluation images are excluded")
     ] = ""
     fit_limit: Annotated[Count | None, Option("use at most this many images of --fit-data")] = None
-    judge_samples: Annotated[Samples, Option("randomised models: samples on which each example is judged")] = DRAWS
-    eot: Annotated[Samples, Option("randomised models: samples whose mean the attack sees")] = 1
+    judge_samples: Annotated[
+        Samples, Option("randomised models: number of samples on which each example is judged")
+    ] = DRAWS
+    eot: Annotated[Samples, Option("randomised models: number of samples whose mean the attack sees")] = 1
     isolate: Annotated[
         Isolate,
         Option(
@@ -261,7 +263,7 @@ class Config:
     time_limit: Annotated[float, Gt(0), Option("isolated models: time limit per call, in seconds")] = SECONDS
     memory_limit: Annotated[Annotated[float, Gt(0)] | None, Option("isolated models: memory limit in GiB")] = None
     preset: Annotated[str, Option("a paper's setting: canary, robic, aisafety, fooling, hikdeepsec, autoattack")] = ""
-    request_rate: Annotated[str, Option('remote models: limit per second, "20" images or "5 requests"')] = ""
+    request_rate: Annotated[str, Option('remote models: largest number per second, "20" (images) or "5 requests"')] = ""
     price_per_image: Annotated[float, Option("remote models: price of one image")] = 0.0
     token: Annotated[str, Option("remote models: environment variable with the token, or HEADER=VARIABLE")] = ""
     timeout: Annotated[float, Gt(0), Option("remote models: seconds to wait for a response")] = TIMEOUT

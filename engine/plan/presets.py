@@ -277,7 +277,12 @@ _AUTOATTACK = Preset(
     "AutoAttack (Croce and Hein 2020), its standard version, with the radii of RobustBench: linf 8/255 and l2 0.5 on "
     "images of up to 64 x 64 (CIFAR), linf 4/255 and l2 3.0 on larger ones (ImageNet)",
     (),
-    ("run as the fixed variant, with 100 steps: as shipped, it makes 10 and uses the first image's step size for all",),
+    (
+        (
+            "run as the fixed variant with 100 steps; the library's version makes 10 steps and uses the first image's "
+            "step size for all"
+        ),
+    ),
     {"first-step-size": "corrected in the fixed variant: APGD-T gets one image at a time"},
     {"linf": (8 / 255, 4 / 255), "l2": (0.5, 3.0)},
 )

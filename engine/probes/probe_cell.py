@@ -64,7 +64,7 @@ def probe_cell(cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: 
     few, right = inputs[: 8 * images], labels[: 8 * images].to(inputs.device)
     rows = (clean_logits(classifier, few, right).argmax(1) == right).nonzero()[:images, 0]
     if not len(rows):
-        raise InvalidInput(f"expected images that the model classifies correctly: none of the first {len(few)} is")
+        raise InvalidInput(f"the model classifies none of the first {len(few)} images correctly")
     return _CellProbe(_fixed(cell, inputs[0].numel()), classifier, few[rows], right[rows], rows.tolist()).run()
 
 
@@ -184,7 +184,8 @@ class _CellProbe:
     def check_cost(self, times: int) -> None:
         if times * self.queries > MOST_QUERIES:
             raise Unsupported(
-                f"it needs about {times * self.queries:.0f} passes per image, more than the limit of {MOST_QUERIES}"
+                f"the probe needs about {times * self.queries:.0f} passes per image, more than the limit of "
+                f"{MOST_QUERIES}"
             )
 
 

@@ -133,7 +133,9 @@ def _choose(
     if cell is not None:
         kept = {path: each for path, each in records.items() if origin[path] in cell.agreeing}
         if len(kept) < len(records):
-            gathered.notes.append(f"omitted: {kind}/{key}: it belongs to a different result of its run ({cell.title})")
+            gathered.notes.append(
+                f"omitted: {kind}/{key}: it belongs to a result of the run {cell.title} that was not selected"
+            )
         records = kept
     if not records:
         return None

@@ -39,7 +39,7 @@ def read_private_key(path: str | Path) -> bytes:
     except OSError as error:
         raise Unavailable(f"could not read the key {path} ({error.strerror or error})") from error
     except ValueError as error:
-        raise InvalidInput(f"expected a private key in {path}: {error}") from error
+        raise InvalidInput(f"could not read a private key from {path}: {error}") from error
     if len(content) == _KEY_BYTES:
         return content
     try:

@@ -109,7 +109,7 @@ def _check_entries(bundle: zipfile.ZipFile, source: Path) -> dict[str, zipfile.Z
         raise InvalidInput(f"expected a bundle (made by `davylamp export`), got {source} without {missing[0]}")
     size, packed = (sum(getattr(each, name) for each in listed) for name in ("file_size", "compress_size"))
     if size > LARGEST:
-        raise InvalidInput(f"refused: {source} unpacks to {size} bytes, more than {LARGEST}")
+        raise InvalidInput(f"refused: {source} unpacks to {size} bytes, more than the limit of {LARGEST}")
     if packed > source.stat().st_size:
         raise InvalidInput(f"refused: the files in {source} overlap")
     return entries
@@ -153,8 +153,8 @@ def _extract(bundle: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, digest
             file.write(chunk)
     if digest is not None and hashed.hexdigest() != digest:
         raise InvalidInput(
-            f"refused: {entry.filename} of {source} does not match its checksum: the bundle is damaged or was changed; "
-            "get the bundle again from its author"
+            f"refused: {entry.filename} of {source} does not match its checksum, so the bundle is damaged or "
+            "was changed; get it again from its author"
         )
 
 
@@ -200,4 +200,4 @@ def check_array_header(file: Any, entry: zipfile.ZipInfo, title: str) -> None:
     if dtype.hasobject:
         raise InvalidInput(f"refused: {title} contains pickled objects")
     if int(np.prod([int(side) for side in shape], dtype=object)) * dtype.itemsize > entry.file_size:
-        raise InvalidInput(f"refused: the array in the header of {title} is larger than the file")
+        raise InvalidInput(f"refused: the header of {title} describes a larger array than the file contains")

@@ -148,7 +148,10 @@ def _read(archive: zipfile.ZipFile, source: Path, key: str) -> Verdict:
     originals = restore_images(_read_array(archive, "originals", 4))
     _check_rows("index", index, manifest.subject.images)
     if len(labels) != len(index) or len(originals) != len(index):
-        raise InvalidInput(f"expected {len(index)} originals with labels, got {len(originals)} and {len(labels)}")
+        raise InvalidInput(
+            f"expected {len(index)} originals and as many labels, got {len(originals)} originals and {len(labels)} "
+            "labels"
+        )
     if not 0 <= int(labels.min()) <= int(labels.max()) < _CLASSES:
         raise InvalidInput(f"expected labels from 0 to {_CLASSES - 1}, got labels outside this range")
     if not bool(((originals >= 0) & (originals <= 1)).all()):  # also for NaN
@@ -162,7 +165,9 @@ def _read(archive: zipfile.ZipFile, source: Path, key: str) -> Verdict:
         _check_rows(f"claim-{number}-rows", rows, len(index))
         sizes = {len(rows), len(examples), claim.fooled, *([] if targets is None else [len(targets)])}
         if len(sizes) > 1 or examples.shape[1:] != originals.shape[1:]:
-            raise InvalidInput(f"expected {claim.fooled} examples of claim {number}, got {tuple(examples.shape)}")
+            raise InvalidInput(
+                f"expected {claim.fooled} examples for claim {number}, got an array of shape {tuple(examples.shape)}"
+            )
         found.append(ClaimedExamples(rows, examples, targets))
     names = [str(place) for place in index.tolist()]
     return Verdict(manifest, index, Data(originals, labels, names), tuple(found), signed_by)

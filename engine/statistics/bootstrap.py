@@ -70,7 +70,7 @@ def resample(images: int, replicates: int, seed: int) -> np.ndarray:
         InvalidInput: if a number is out of range.
     """
     if replicates < 0 or images < 1:
-        raise InvalidInput(f"expected replicates >= 0 and images >= 1, got {replicates} and {images}")
+        raise InvalidInput(f"expected replicates >= 0 and images >= 1, got {replicates} replicates and {images} images")
     generator = np.random.default_rng((seed, images))
     counts = np.ones((replicates + 1, images), np.uint8)
     for rows in _groups(replicates, images):

@@ -80,7 +80,7 @@ def read_regular_file(path: Path, largest: int = LARGEST) -> bytes:
     """
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > largest:
-            raise ValueError(f"it is larger than {largest} bytes")
+            raise ValueError(f"the file is larger than {largest} bytes")
         return file.read()
 
 
@@ -97,11 +97,11 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):  # links in a circle; a socket
-            raise ValueError(f"it is not a regular file: {error.strerror}") from error
+            raise ValueError(f"not a regular file: {error.strerror}") from error
         raise
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ValueError("it is not a regular file")
+            raise ValueError("not a regular file")
         with os.fdopen(handle, "rb", closefd=False) as file:
             yield file
     finally:

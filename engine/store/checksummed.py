@@ -103,7 +103,7 @@ def unpack_record(
         StoreMismatch: if the file was written in a different format.
     """
     if not _is_sealed(data):
-        raise DamagedRecordError("its checksum is wrong")
+        raise DamagedRecordError("the checksum of the record is wrong")
     return _record_of(lambda: nullcontext(pa.BufferReader(data)), name, columns, reopen)
 
 
@@ -128,7 +128,7 @@ def _record_of(opened: Source, name: str, columns: Collection[str] | None, reope
             file = open_parquet(source)
             words = file.metadata.metadata or {}
             if not words.get(_SEALED, b"").startswith(_SEAL):
-                raise DamagedRecordError("its checksum is wrong")
+                raise DamagedRecordError("the checksum of the record is wrong")
             shape = None if columns is None else shape_of_file(file, reopen or opened)
             meta = json.loads(words[_MARK])
             stated, held = meta["format"], meta.pop("file", None)
@@ -137,13 +137,13 @@ def _record_of(opened: Source, name: str, columns: Collection[str] | None, reope
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
-        raise DamagedRecordError(f"it does not contain a record ({type(error).__name__})") from error
+        raise DamagedRecordError(f"the file does not contain a record ({type(error).__name__})") from error
     if stated != FORMAT:
         raise StoreMismatch(f"expected results of format {FORMAT}, got {stated}")
     if held != name:
-        raise DamagedRecordError("its content does not match its file name")
+        raise DamagedRecordError("the content of the record does not match its file name")
     if meta.get("status") not in ("done", "failed") or not isinstance(meta.get("reason"), str):
-        raise DamagedRecordError("its metadata have no valid `status` and `reason`")
+        raise DamagedRecordError("the metadata of the record have no valid `status` and `reason`")
     return Record(table.replace_schema_metadata(None), meta, shape, replaces=replaces)
 
 

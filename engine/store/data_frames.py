@@ -263,7 +263,9 @@ def choose_examples(
     shown = results_on_original(folder, results, known)
     are_attacked = bool(results["model"].isin(set(known)).any())
     if examples == "original" and shown.empty:
-        raise InvalidInput("no examples of the undefended model were tested on others; evaluate with `examples='both'`")
+        raise InvalidInput(
+            "no examples of the undefended model were tested on defended models; evaluate with `examples='both'`"
+        )
     if examples == "defended" and not are_attacked:
         raise InvalidInput("no examples were made on defended models; use examples='original'")
     if examples == "original" or (examples is None and not are_attacked and not shown.empty):

@@ -51,8 +51,8 @@ def version_notes(outcomes: "Results") -> Iterator[Finding]:
     for subject in outcomes.subjects.values():
         versions.setdefault(subject.model, {})[subject.full_name] = None
     sentence = (
-        "{subject}: {count} versions ({names}), with different weights, code or settings, count as different models, "
-        "also in means over models; evaluate into a new folder for a table of the last one only"
+        "{subject}: {count} versions ({names}) with different weights, code or settings count as different "
+        "models, also in means over models. For a table of the last version only, evaluate into a new folder"
     )
     for model, names in versions.items():
         if len(names) > 1:
@@ -84,9 +84,9 @@ def sequence_notes(outcomes: "Results") -> Iterator[Finding]:
     if record is not None and record.population in drawn:
         yield note("sequence", record.sentence)
     sentence = (
-        "the images were drawn in random order from {population}. The interval of a rate over all images is that of "
-        "the mean over all {population}, and is valid for any number of drawn images. Other intervals, ranks and tests "
-        "assume a fixed number of images"
+        "the images were drawn in random order from {population}. Intervals of rates over all images are "
+        "intervals of the mean over all {population}, valid for any number of drawn images. Other intervals, "
+        "ranks and tests assume a fixed number of images"
     )
     for population in sorted(filter(None, drawn)):
         yield note("drawn-images", sentence, population=population)
@@ -313,7 +313,10 @@ def _worst_case_line(cell: AttackRun, columns: Mapping[str, np.ndarray]) -> str:
         left = int((tried > place).sum())
         parts.append(f"{member.attack} fooled {int((winner == place).sum())} of {left}{' left' if place else ''}")
     spared = int((len(cell.members) - tried[winner >= 0]).sum())
-    return f"{cell.title} on {cell.subject.name}: {', '.join(parts)}; {spared} attacks on fooled images skipped"
+    return (
+        f"{cell.title} on {cell.subject.name}: {', '.join(parts)}; {spared} attacks on already fooled images were "
+        "skipped"
+    )
 
 
 def _detected(outcomes: "Results") -> Iterator[Finding]:

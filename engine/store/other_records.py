@@ -70,7 +70,7 @@ def fitted_of(record: Record) -> Fitted:
         about["implementation"] = name_from_record(about["implementation"])
         fitted = Fitted(threat_model=rules, arrays=arrays, seconds=seconds, **about)
     except (KeyError, TypeError, ValueError) as error:
-        raise DamagedRecordError(f"it contains no fitted arrays ({type(error).__name__})") from error
+        raise DamagedRecordError(f"the record contains no fitted arrays ({type(error).__name__})") from error
     if fitted.digest != digest:
         raise DamagedRecordError("the digest of the fitted arrays does not match")
     return fitted

@@ -582,7 +582,7 @@ def _leave_undeclared(outcomes: Results) -> Results:
     drawn = {each.cell.subject for each in outcomes.done if each.cell.draws}
     declared, alike = {each.key for each in drawn}, {(each.model_digest, each.data_digest) for each in drawn}
     former = {
-        key: f"omitted: {each.model}: from before it was declared random"
+        key: f"omitted: {each.model}: the results are from before the model was declared random"
         for key, each in unsteady_subjects(outcomes).items()
         if key not in declared and (each.model_digest, each.data_digest) in alike
     }
@@ -591,7 +591,10 @@ def _leave_undeclared(outcomes: Results) -> Results:
         outcomes = replace(outcomes, left_out=(*outcomes.left_out, *dict.fromkeys(former.values())))
     declared -= {key for key, clean in outcomes.clean.items() if answers_change(clean.meta)}
     old = {
-        each.cell.key: f"omitted: {each.cell.title} on {each.cell.subject.model}: from before it was declared random"
+        each.cell.key: (
+            f"omitted: {each.cell.title} on {each.cell.subject.model}: the result is from before the model was "
+            "declared random"
+        )
         for each in outcomes.done
         if each.cell.subject.key in declared and not each.cell.draws and each.results.is_unsteady
     }
@@ -607,7 +610,10 @@ def _leave_narrower(outcomes: Results) -> Results:
     for each in outcomes.done:
         alike.setdefault(replace(each.cell, measures=()).key, []).append(each.cell)
     narrow = {
-        cell.key: f"omitted: {cell.title} on {cell.subject.model}: evaluated again with more metrics, counted once"
+        cell.key: (
+            f"omitted: {cell.title} on {cell.subject.model}: the same run was evaluated again with more metrics, "
+            "and counts once"
+        )
         for cells in alike.values()
         for cell in cells
         if any({*cell.measured} < {*other.measured} for other in cells)
@@ -620,6 +626,8 @@ def _subset_lines(outcomes: Results, clean: Mapping[str, CleanResult], larger: M
     for key, whole in larger.items():
         if key not in clean:
             part, subject = outcomes.clean[key].subject, outcomes.clean[whole].subject
-            those = "the same images" if part.images == subject.images else f"they are among its {subject.images}"
+            those = (
+                "the same images" if part.images == subject.images else f"these are among its {subject.images} images"
+            )
             of = "" if part.data == subject.data else f" of {subject.data}"
-            yield f"omitted: {part.model} on {part.images} images of {part.data}: {those}{of}, counted once"
+            yield f"omitted: {part.model} on {part.images} images of {part.data}: {those}{of}, which count once"

@@ -284,7 +284,9 @@ class ResultsStore:
         """Raise Unavailable unless the results folder exists or can be created."""
         place = next(path for path in (self.folder, *self.folder.absolute().parents) if path.exists())
         if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-            raise Unavailable(f"cannot create the results folder {self.folder} (see {place})")
+            raise Unavailable(
+                f"cannot create the results folder {self.folder}, because {place} is not a writable folder"
+            )
 
     def _check_mark(self, mark: Path) -> None:
         try:

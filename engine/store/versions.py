@@ -69,8 +69,8 @@ def latest_versions(outcomes: Results, names: Collection[str] = ()) -> tuple[Res
     for model, older in left.items():
         full = {subject.full_name for subject in kept.values() if subject.model == model}
         notes.append(
-            f"{model}: judged as evaluated last ({', '.join(sorted(full))}); {', '.join(older)} in this folder is not "
-            "judged"
+            f"{model}: only the version that was evaluated last is judged ({', '.join(sorted(full))}), not "
+            f"{', '.join(older)}"
         )
     return with_names(outcomes, called), notes
 

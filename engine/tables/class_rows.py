@@ -82,8 +82,8 @@ def simultaneous_notes(groups: Sequence[TableGroup]) -> Iterator[Finding]:
         return
     levels = " or ".join(f"{100 * (1 - (1 - LEVEL) / count):.6g}" for count in counts)
     sentence = (
-        "the interval of each class has a level of {levels} % (Bonferroni), so that for one metric of a model and "
-        "threat model the intervals of all {classes} classes hold together at 95 %, also for the class with the lowest "
-        "value"
+        "the interval of each class has a level of {levels} % (Bonferroni). For one metric, model and threat "
+        "model, the intervals of all {classes} classes therefore hold together at 95 %, including that of the "
+        "lowest class"
     )
     yield note("simultaneous-intervals", sentence, classes=" or ".join(map(str, counts)), levels=levels)

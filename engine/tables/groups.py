@@ -171,7 +171,7 @@ def of_kind(outcomes: Results, knowledge: Knowledge | None) -> Results:
     if knowledge is None:
         return outcomes
     if knowledge not in KNOWLEDGE:
-        raise InvalidInput(f"expected knowledge {', '.join(KNOWLEDGE)}, got {knowledge!r}")
+        raise InvalidInput(f"expected knowledge as one of {', '.join(KNOWLEDGE)}, got {knowledge!r}")
     done = tuple(outcome for outcome in outcomes.done if outcome.cell.knowledge in KNOWLEDGE[knowledge])
     if not done:
         have = ", ".join(sorted({outcome.cell.knowledge for outcome in outcomes.done})) or "no finished runs"

@@ -233,13 +233,18 @@ def build_defence_matrix(
            for symbol, cells in tries}  # fmt: skip
     frame, fewer, gone = _means_of_common({symbol: met[symbol] for symbol in symbols if symbol in met})
     if frame.empty:
-        raise Unsupported("expected an undefended model and attack with results for all defences, got none")
+        raise Unsupported(
+            "no pair of undefended model and attack has results for all defences; evaluate the missing runs"
+        )
     for (count, total), few in fewer.items():
         notes.append(
-            f"{', '.join(few)}: over {count} of {total} pairs of model and attack, those with a value for all defences"
+            f"{', '.join(few)}: averaged over {count} of {total} pairs of model and attack, namely those with "
+            "a value for all defences"
         )
     notes += (
-        [f"omitted: {', '.join(gone)}: not defined for all defences with any pair of model and attack"] if gone else []
+        [f"omitted: {', '.join(gone)}: for every pair of model and attack, undefined for at least one defence"]
+        if gone
+        else []
     )
     return MetricMatrix(frame, tuple(notes))
 
@@ -503,10 +508,13 @@ def _columns(
         raise InvalidInput(f"no metric is defined for all {rows}; {rows} that no attack fools have few defined metrics")
     order = list(dict.fromkeys(cells[row]))
     notes = [
-        f"{', '.join(each)}: over {count} of {total} {item}s; with the other {item}s undefined for at least one {row}"
+        (
+            f"{', '.join(each)}: averaged over {count} of {total} {item}s, because the others lack a value for at "
+            f"least one {row}"
+        )
         for (count, total), each in fewer.items()
     ]
-    notes += [f"omitted: {', '.join(gone)}: with every {item} undefined for at least one {row}"] if gone else []
+    notes += [f"omitted: {', '.join(gone)}: every {item} lacks a value for at least one {row}"] if gone else []
     return frame.loc[order], notes
 
 

@@ -182,7 +182,7 @@ def make_settings(method: str, norm: str, epsilon: float, given: Mapping[str, An
         values[word] = check_value(word, value)
     settings = TrainingSettings(method, norm, epsilon, values, **more)
     if norm not in row.norms:
-        raise InvalidInput(f"expected norm {' or '.join(row.norms)} for {method}, got {norm}")
+        raise InvalidInput(f"expected norm as {' or '.join(row.norms)} for {method}, got {norm}")
     if row.step_share is not None and values["step_size"] is None:
         values["step_size"] = row.step_share * epsilon / values["steps"]
     return settings

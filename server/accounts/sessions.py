@@ -64,7 +64,9 @@ def make_token(session: Session, viewer: Viewer, name: str, scopes: frozenset[st
             tokens.
     """
     if viewer.id is None or not scopes or not scopes <= set(SCOPES):
-        raise InvalidInput(f"expected scopes of {', '.join(SCOPES)}, got {', '.join(sorted(scopes))[:100] or 'none'}")
+        raise InvalidInput(
+            f"expected at least one of the scopes {', '.join(SCOPES)}, got {', '.join(sorted(scopes))[:100] or 'none'}"
+        )
     if "admin" in scopes and not viewer.is_admin:
         raise InvalidInput("only admins can create a token with the scope admin; leave out admin")
     if not 1 <= days <= 366:

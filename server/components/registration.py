@@ -73,7 +73,7 @@ def register(
             "adding a component needs a user who may submit; sign in, or use a token with the scope submit"
         )
     if wish.kind not in KINDS:
-        raise InvalidInput(f"expected a kind of {', '.join(KINDS)}, got {str(wish.kind)[:40]!r}")
+        raise InvalidInput(f"expected the kind as one of {', '.join(KINDS)}, got {str(wish.kind)[:40]!r}")
     if wish.form == "url" and not viewer.is_admin:
         raise ForbiddenError("only admins can add a model by its address, because the server sends requests to it")
     _check_card(card)

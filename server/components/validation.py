@@ -70,7 +70,9 @@ def validate_component(wish: ComponentRequest) -> str:
         UnknownName: If the form is "named" and davylamp does not know the name, or if the file has no such function.
     """
     if wish.form not in FORMS[wish.kind]:
-        raise InvalidInput(f"expected {A_KIND[wish.kind]} as {', '.join(FORMS[wish.kind])}, got {wish.form[:40]!r}")
+        raise InvalidInput(
+            f"expected the form of {A_KIND[wish.kind]} as one of {', '.join(FORMS[wish.kind])}, got {wish.form[:40]!r}"
+        )
     if wish.form in ("named", "url"):
         if wish.path is not None:
             raise InvalidInput(f"a component of the form {wish.form} needs no file, but a file was sent")
@@ -131,7 +133,10 @@ def _look_up(kind: Kind, name: str) -> None:
     elif kind == "defence":
         defence, parameters, _ = parse_defence(name)
         if defence.takes and (defence.takes != "model" or not _NAMED["model"].fullmatch(parameters[MEMBER])):
-            raise InvalidInput(f"expected the name of a model that davylamp has, no file or address, in {name!r}")
+            raise InvalidInput(
+                f"the model in {name!r} must be the name of a model that davylamp has; files and addresses are not "
+                "accepted"
+            )
         if defence.takes:
             _look_up("model", parameters[MEMBER])
     elif kind == "data":
@@ -207,7 +212,7 @@ def _check_pickles(path: Path) -> None:
     try:
         (only,) = pickles
         if only.file_size > _LARGEST_PICKLE:
-            raise ValueError("it is too large")
+            raise ValueError("the pickle is too large")
         with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w") as plain:
             plain.writestr("archive/data.pkl", archive.read(only))
             plain.writestr("archive/version", "3\n")

@@ -209,7 +209,7 @@ def _examples(given: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     if examples not in _EXAMPLES:
         raise UnknownName("value of examples", str(examples)[:40], ("defended", *_EXAMPLES[1:]))
     if examples != "own" and not (settings["defences"] and settings["undefended"]):
-        raise InvalidInput(f"examples = {examples} needs at least one of the defences, and undefended = true")
+        raise InvalidInput(f"examples = {examples} needs undefended = true and at least one defence")
     return examples
 
 

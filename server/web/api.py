@@ -36,11 +36,11 @@ class TaskBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
     models: list[int] = Field(description="numbers of components")
     attacks: list[int | dict[str, Any]] = Field(
-        description="numbers, or tables with component, norm, epsilon, target, parameters, defaults"
+        description="numbers of components, or tables with component, norm, epsilon, target, parameters, defaults"
     )
     data: list[int] = Field(description="numbers of components")
     defences: list[int] = Field(
-        default=[], description="numbers of components; each model is evaluated with each defence"
+        default=[], description="numbers of the components that are defences; each model is evaluated with each defence"
     )
     undefended: bool = Field(default=True, description="run each model without a defence as well")
     limit: int | None = Field(default=None, description="use at most this many images")

@@ -53,7 +53,7 @@ class FilterForm(NamedTuple):
         from ...adapters.parameters import parse_number
 
         if self.data and not re.fullmatch("[0-9]{1,9}", self.data):
-            raise InvalidInput(f"expected data as the number of a component, got {self.data[:40]!r}")
+            raise InvalidInput(f"expected `data` as the number of a data set, got {self.data[:40]!r}")
         radius = float(parse_number(self.epsilon.strip(), "a radius")) if self.epsilon.strip() else 0.0
         worst_case = "" if self.worst_case == "no" else self.worst_case
         rest = (self.targeted, self.knowledge, self.creator, _day(self.since), worst_case, self.method)

@@ -281,7 +281,7 @@ def _by_threat(chosen: Select[CellRow], filters: Filters) -> Select[CellRow]:
 
 def _is_yes(text: str) -> bool:
     if text not in ("yes", "no", ""):
-        raise InvalidInput(f"expected yes or no, got {text[:40]!r}")
+        raise InvalidInput(f"expected yes or no in the filters, got {text[:40]!r}")
     return text == "yes"
 
 

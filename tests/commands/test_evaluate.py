@@ -243,7 +243,7 @@ def test_status_counts_and_names_damage(run, tmp_path):
         ),
         (
             ("evaluate", *COMMON, "--attacks", "pgd,fgsm", "--param", "overshoot=1"),
-            "expected a parameter of pgd or fgsm",
+            "does not exist for pgd or fgsm",
         ),
         (
             ("evaluate", *COMMON, "--attacks", "pgd", "--seed", "-1"),
@@ -288,7 +288,7 @@ def test_what_was_chosen_is_one_line_and_stored(run):
     assert code == 0
     notes = ("classified correctly", "in a separate process", "in separate processes")
     line, note = [line for line in err.splitlines() if not any(words in line for words in notes)]
-    assert note == "- best(foolbox:fgsm): no parameter steps; run without it"
+    assert note == "- the parameter steps does not exist for best(foolbox:fgsm) and is ignored there"
     assert line == (
         "chosen: foolbox:pgd: norm linf, epsilon 4/255 (customary), step_size 2.5 epsilon / steps, random_start no "
         "(matched); best(foolbox:fgsm): norm linf; foolbox:deepfool: norm l2, overshoot 0.02, candidates 10 (matched); "
@@ -328,8 +328,8 @@ def test_a_radius_lands_in_the_norm_that_is_named_only(run):
 def test_steps_that_cannot_reach_the_radius_are_named_before_the_run(run):
     radius = ("--norm", "linf", "--epsilon", "0.5", "--param", "steps=2", "--param", "step_size=0.01")
     assert (
-        "- foolbox:pgd: its steps reach 0.04 of the radius"
+        "- foolbox:pgd: its steps together reach 0.04 of the radius"
         in run("evaluate", *COMMON, "--attacks", "foolbox:pgd", *radius)[2]
     )
     words = ("--model", "net.py:one", *COMMON[4:6], *radius, "--library", "foolbox")
-    assert "- foolbox:pgd: its steps reach 0.04 of the radius" in run("compare", "pgd", *words)[2]
+    assert "- foolbox:pgd: its steps together reach 0.04 of the radius" in run("compare", "pgd", *words)[2]

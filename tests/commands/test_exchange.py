@@ -96,7 +96,10 @@ def test_a_crash_is_named(run, evaluated, tmp_path):
         (("import", "attackbench", "net.py", "-o", "results"), "expected a JSON file of AttackBench"),
         (("import", "attackbench", "ok.json", "-o", "none"), "expected a results folder"),
         (("import", "attackbench", "ok.json", "-o", "results", "--model", "other"), "unknown model"),
-        (("import", "attackbench", "ok.json", "-o", "results", "--data", "npz:none.npz"), "name them with --data NAME"),
+        (
+            ("import", "attackbench", "ok.json", "-o", "results", "--data", "npz:none.npz"),
+            "give the data set of the images as --data NAME",
+        ),
         (("import", "attackbench", "other.json", "-o", "results"), "none of the 9 images"),
         (("table", "results", "--with-imported"), "davylamp import attackbench"),
         (("table", "results", "--with-imported", "--transfer"), "--with-imported cannot be combined"),

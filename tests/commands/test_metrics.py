@@ -60,7 +60,8 @@ def test_as_json_a_family_is_its_metrics(run):
         (("metrics", "zzzz"), "unknown metric 'zzzz'; davylamp metrics lists them"),
         (
             ("evaluate", "--metric", "ca"),
-            "--metric: CA is part of every evaluation, without being chosen here: davylamp table FOLDER --metric CA",
+            "--metric: CA is part of every evaluation and need not be chosen; show it with davylamp table FOLDER "
+            "--metric CA",
         ),
         (
             ("evaluate", "--metric", "mce"),

@@ -82,4 +82,4 @@ def test_several_folders_are_ranked_as_one(run, files):
     (files / "t.csv").write_text("model,MR\na,0.5\n")
     code, _, errors = run("rank", "a", "t.csv")
     assert code == 1
-    assert "expected one CSV table or only results folders, got 2 paths with the table t.csv" in errors
+    assert "a CSV table must be the only path, got 2 paths, including t.csv" in errors

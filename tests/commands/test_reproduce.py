@@ -49,7 +49,7 @@ def test_what_has_no_rows_is_no_empty_latex_table(run):
     code, out, err = run("reproduce", "checks", "--latex")
     assert (code, out) == (1, "")
     assert err.startswith("davylamp: checks ")
-    assert "--latex; use --json" in err
+    assert "that --latex could compare with published ones; use --json" in err
 
 
 def test_an_unknown_name_is_one_line(run):

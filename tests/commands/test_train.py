@@ -63,7 +63,7 @@ def test_an_attack_is_told_from_a_detector_by_its_name(command):
     assert (code, "expected --out as a folder" in err) == (1, True)
     arguments = ("fit", "davylamp:advgan", "--model", "net.py:build", "--data", "net.py:more", "-o", "out")
     code, _, err = command(*arguments, "--target", "0")
-    assert (code, "neither --attack, --target nor" in err) == (1, True)
+    assert (code, "without --attack, --target or" in err) == (1, True)
     code, _, err = command("fit", "davylamp:advgam", "--model", "net.py:build", "--data", "net.py:more", "-o", "out")
     assert (code, "unknown detector" in err) == (1, True)
 
@@ -104,5 +104,5 @@ def test_what_a_detector_cannot_use_is_refused(command, options, words, tmp_path
 
 def test_class_0_is_a_target(digits, tmp_path):
     pair = digits.inputs, digits.labels
-    with pytest.raises(InvalidInput, match="neither `attack`, `target` nor"):
+    with pytest.raises(InvalidInput, match="without `attack`, `target` or"):
         davylamp.fit("art:uap@fixed", digits.module, pair, out=tmp_path / "out", target=0)

@@ -61,7 +61,7 @@ class SaysUnsupported(nn.Module):
 
     def forward(self, inputs):
         if inputs.requires_grad:
-            raise Unsupported("foolbox:pgd does not have norm linf; it has: none")
+            raise Unsupported("foolbox:pgd does not support the norm linf; supported: none")
         return self.layer(inputs.flatten(1))
 
 

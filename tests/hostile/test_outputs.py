@@ -39,7 +39,7 @@ def test_no_program_is_more_robust_than_the_honest_model(name, attack):
     if "ensemble" in attack:
         words["max_queries"] = QUERIES
     if name in REFUSED:
-        with pytest.raises(InvalidInput, match=r"as declared|outputs logit") as caught:
+        with pytest.raises(InvalidInput, match=r"as declared|outputs='logit") as caught:
             davylamp.run_attack(attack, model, IMAGES, LABELS, **words)
         assert "\n" not in str(caught.value)
         return

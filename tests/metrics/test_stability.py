@@ -69,7 +69,7 @@ def test_misclassified_is_at_distance_0_and_unreached_at_the_end(boundary):
     wrong[0] = 1 - wrong[0]
     distance = empirical_boundary_distance(model, inputs, wrong, direction, grid, reduction="none")
     assert distance.tolist() == pytest.approx([0] + [0.01] * 5)
-    with pytest.raises(ValueError, match="at least one magnitude, in increasing order"):
+    with pytest.raises(ValueError, match="at least one magnitude; magnitudes must increase"):
         empirical_boundary_distance(model, inputs, labels, direction, grid.flip(0))
 
 

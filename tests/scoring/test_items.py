@@ -72,7 +72,7 @@ def test_items_of_an_image_are_put_together():
 def test_one_group_is_no_comparison():
     responses = simulate(4, 10, model="1pl", seed=1).responses
     fit = fit_irt(responses, ResponseModel("1pl"), method="fast", draws=20, warmup=10)
-    with pytest.raises(ValueError, match="got response='bernoulli', with 4 of 4"):
+    with pytest.raises(ValueError, match="got 4 of 4 subjects in the group"):
         differential_items(fit, responses, [True] * 4, list("abcdefghij"))
 
 

@@ -138,10 +138,10 @@ def test_responses_of_one_image_widen_the_interval_by_how_many_were_answered(few
 @pytest.mark.parametrize(
     ("newcomer", "name", "message"),
     [
-        (np.full(5, np.nan), "new", "at least one not NaN, got shape"),
-        (np.ones(4), "new", "at least one not NaN, got shape"),
+        (np.full(5, np.nan), "new", "at least one new response that is not NaN"),
+        (np.ones(4), "new", r"expected new responses of shape \(5,\), got shape \(4,\)"),
         (np.full(5, 2.0), "new", "expected responses in"),
-        (np.ones(5), "a", "expected 3 different names of subjects, a new name that no other subject has"),
+        (np.ones(5), "a", "expected a new name, got a, which is a subject"),
     ],
 )
 def test_what_cannot_be_placed_is_said(newcomer, name, message):
@@ -211,7 +211,7 @@ def test_an_item_is_what_both_tried():
     assert one[4].tolist() == pytest.approx([1, 1, np.nan], nan_ok=True)
     assert np.isnan(matrix.values[2]).sum() == 2 + 6  # two images, and everything of cw
     notes = "\n".join(matrix.notes)
-    assert "omitted: 4 results of the baseline from attempts that c lacks" in notes
+    assert "omitted: 4 results of the baseline for which c has no corresponding result" in notes
     assert "omitted: 4 results of c that the baseline lacks: foolbox:fgsm linf 0.1" in notes
 
 
@@ -234,7 +234,7 @@ def test_names_that_mean_something_else():
     moved = table("c", BOTH, range(6), data="copy of the photos")
     assert not np.isnan(against(moved)[0].values[2]).all()  # the same pixels by another name
     fewer = align_results(BASELINE, table("c", BOTH, range(3), data_digest="fewer pixels"))
-    assert fewer.notes == ("images of photos are matched by name: the image sets differ",)
+    assert fewer.notes == ("the images of photos are matched by name, because the image sets differ",)
     strange = table("c", BOTH, range(3), data_digest="other pixels", label=7)
     aligned = align_results(BASELINE, strange)
     assert aligned.notes[0].startswith("same name as in the baseline, but different data: photos (label of image 0: 7")

@@ -147,12 +147,11 @@ def test_scores_without_a_model(scoring):
 
 
 def test_names_must_fit():
-    with pytest.raises(
-        ValueError,
-        match="an image for each of 4 items; got 2 names and 4 images",
-    ):
+    with pytest.raises(ValueError, match="expected a name for each of 3 subjects, got 2 names"):
+        rank_responses(np.eye(3, 4), ["a", "b"])
+    with pytest.raises(ValueError, match="expected different names of subjects, got 'a' twice"):
         rank_responses(np.eye(3, 4), ["a", "a", "b"])
-    with pytest.raises(ValueError, match="got 3 names and 1 images"):
+    with pytest.raises(ValueError, match="expected an image for each of 4 items, got 1 images"):
         rank_responses(np.eye(3, 4), ["a", "b", "c"], ["x"])
     with pytest.raises(ValueError, match="got 'elo'"):
         rank_responses(np.eye(3), ["a", "b", "c"], scoring="elo")  # type: ignore[arg-type]

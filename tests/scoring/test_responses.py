@@ -123,7 +123,7 @@ def test_a_larger_ball_says_nothing_about_a_smaller_budget():
     assert ("one", "x x foolbox:pgd linf 0.1 False 0") not in as_dict(responses)
     assert as_dict(responses)["one", "x x art:pgd linf 0.1 False 0"] == 0
     assert (
-        "2 responses are missing: fooled at a larger radius, which is inconclusive for this budget" in responses.notes
+        "2 responses are missing, because the images were fooled only at a radius above this budget" in responses.notes
     )
     smallest = build_responses(results(minimum_norm=True), "models", 0.2, **EVERY)
     assert as_dict(smallest)["one", "x x foolbox:pgd linf 0.1 False 0"] == 1
@@ -269,7 +269,7 @@ def test_a_defence_is_set_against_others_on_the_same_original():
     with pytest.raises(ValueError, match=r"the undefended model of net\+blur, net\+jpeg is missing"):
         build_responses(defended, "defences")
     assert build_responses(plain, "defences", original="net").subjects == ("none", "trained")
-    with pytest.raises(ValueError, match="expected the original among net, trained, got 'x'"):
+    with pytest.raises(ValueError, match="expected `original` as one of the models net, trained, got 'x'"):
         build_responses(plain, "defences", original="x")
     with pytest.raises(ValueError, match="only with subjects='defences'"):
         build_responses(plain, "models", original="net")

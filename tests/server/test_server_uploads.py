@@ -162,7 +162,7 @@ def test_a_version_is_never_replaced_and_names_are_plain(folder, users, add):
         ("attack", "code", "x", "a.py", b"def (", "got a syntax error"),
         ("attack", "named", "my.py:f", "", None, "name of a attack|name of an attack"),
         ("attack", "named", "foolbox:pdg", "", None, "did you mean .*pgd"),
-        ("attack", "onnx", "", "a.onnx", b"\x08\x07", "as named, code"),
+        ("attack", "onnx", "", "a.onnx", b"\x08\x07", "as one of named, code"),
         ("model", "named", "demo:nothing", "", None, "unknown model"),
         ("model", "named", "/etc/passwd.py:f", "", None, "expected the name of a model"),
         ("model", "weights", "file.py:net", "w.pth", saved({}), "architecture"),

@@ -161,7 +161,7 @@ def evaluate_models(folder: Path, models: dict[str, nn.Module], limit: int | Non
 def main(arguments: list[str] | None = None) -> None:
     """Measure the images that each new model needs, print the table, and write it if requested."""
     parser = argparse.ArgumentParser(description="Measures how many images place a new model.")
-    parser.add_argument("--quick", action="store_true", help="two newcomers, 40 images, one epoch")
+    parser.add_argument("--quick", action="store_true", help="two new models, 40 images, one epoch")
     parser.add_argument("--write", action="store_true", help=f"write {FILE.name}")
     parser.add_argument("--out", type=Path, help="store the records here, and resume from them")
     options = parser.parse_args(arguments)

@@ -214,7 +214,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Simulate all scenarios, print the table, and write it if requested."""
     parser = argparse.ArgumentParser(description="Coverage of the intervals of rankings.")
     parser.add_argument("--quick", action="store_true", help="two repeats of the smallest scenarios")
-    parser.add_argument("--method", choices=("fast", "svi"), default="fast", help="of the fit")
+    parser.add_argument("--method", choices=("fast", "svi"), default="fast", help="method of the fit")
     parser.add_argument("--write", action="store_true", help="write RESULTS.md, or RESULTS_SVI.md")
     parser.add_argument("--jobs", type=int, default=1, help="processes, one thread each")
     options = parser.parse_args(arguments)

@@ -135,7 +135,7 @@ def main() -> None:
         "--database", default="", help="postgresql://... (default: SQLite, whose connections are not killed)"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--write", action="store_true", help="into RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write the results into RESULTS.md")
     options = parser.parse_args()
     random.seed(options.seed)
     kills, tasks, images = (2, 1, 4) if options.quick else (20, 5, 6)

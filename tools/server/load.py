@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="run 5 browsers and one task for 5 seconds")
     parser.add_argument("--database", default="", help="postgresql://... (default: SQLite)")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--write", action="store_true", help="into RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="write the results into RESULTS.md")
     options = parser.parse_args()
     browsers, tasks, seconds = (5, 1, 5.0) if options.quick else (50, 5, 60.0)
     with (

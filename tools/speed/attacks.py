@@ -54,8 +54,8 @@ SETTINGS: Mapping[str, Budgeted] = {
 def main(arguments: list[str] | None = None) -> None:
     """Measure the attacks, print the figures, and write them."""
     parser = benchmark_parser("davylamp's attacks, and the programs of their authors.")
-    parser.add_argument("--large", action="store_true", help=f"on {LARGE}, too, up to {MOST} passes an image")
-    parser.add_argument("--images", type=int, help="of the digits")
+    parser.add_argument("--large", action="store_true", help=f"also run on {LARGE}, with up to {MOST} passes per image")
+    parser.add_argument("--images", type=int, help="number of images of the digits")
     for name in PROGRAMS:
         parser.add_argument(f"--{name}", type=Path, metavar="FOLDER", help="checkout of the authors' program")
     options = parser.parse_args(arguments)

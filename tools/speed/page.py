@@ -209,8 +209,15 @@ def main() -> None:
     """Run the benchmarks and write the page. A quick run is only printed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="run minimal versions, and only print the page")
-    parser.add_argument("--only", nargs="+", choices=(*SECTIONS, SCALE), help="these alone, printed")
-    parser.add_argument("--update", nargs="+", choices=(*SECTIONS, SCALE), help="these alone, replaced in the page")
+    parser.add_argument(
+        "--only", nargs="+", choices=(*SECTIONS, SCALE), help="run only these benchmarks, and print their results"
+    )
+    parser.add_argument(
+        "--update",
+        nargs="+",
+        choices=(*SECTIONS, SCALE),
+        help="run only these benchmarks, and replace their sections of the page",
+    )
     parser.add_argument("--out", type=Path, default=FOLDER / "RESULTS.md")
     options = parser.parse_args()
     chosen = options.only or options.update or (*SECTIONS, SCALE)

@@ -100,8 +100,8 @@ def _passes(outcome: RunResult) -> int:
 def main() -> None:
     """Print a line for each model."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--images", type=int, default=100, help="of the digits")
-    parser.add_argument("--large", type=int, default=12, help="of ImageNet")
+    parser.add_argument("--images", type=int, default=100, help="number of images of the digits")
+    parser.add_argument("--large", type=int, default=12, help="number of images of ImageNet")
     options = parser.parse_args()
     images, large = (8, 2) if options.quick else (options.images, options.large)
     cases = [AskedCase("demo:efficientnet-lite0", 0.5 / 255, {**ATTACKS, **DRAWING}, large)]

@@ -59,7 +59,7 @@ def corruption_folder(root: Path, corruption: str, severity: int) -> Path:
     folder = chosen / str(severity)
     if not folder.is_dir():
         there = ", ".join(str(level) for level in SEVERITIES if (chosen / str(level)).is_dir())
-        raise Unavailable(f"no folder for severity {severity} in {chosen} (there: {there})")
+        raise Unavailable(f"no folder for severity {severity} in {chosen} (severities found: {there or 'none'})")
     return folder
 
 
@@ -135,7 +135,10 @@ def read_corruption_arrays(
     labels = _read_array(root / "labels.npy")
     if images.ndim != 4 or labels.ndim != 1 or len(images) % len(SEVERITIES) or not len(images):
         got = f"{images.shape} and {labels.shape}"
-        raise InvalidInput(f"expected images of five severities and their labels in {root}, got {got}")
+        raise InvalidInput(
+            f"expected images of shape (5 N, H, W, C), for five severities, and one-dimensional labels in {root}, "
+            f"got shapes {got}"
+        )
     each = len(images) // len(SEVERITIES)
     if len(labels) not in (each, len(images)):
         raise InvalidInput(f"expected {each} or {len(images)} labels in {root}, got {len(labels)}")

@@ -12,7 +12,7 @@ from ....errors import InvalidInput, UnknownName
 from .generate import corruption_seed, load_library, seeded_numpy, severity_scale_for
 
 _MOVING = (
-    "made from the prepared image: black enters at the edge where ImageNet-P still has 16 pixels of the photograph"
+    "moves the cropped image, so black enters at its edges, where ImageNet-P still has 16 pixels of the photograph"
 )
 _ENGINE = "the library's motion blur in place of ImageMagick's"
 
@@ -79,9 +79,9 @@ def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
     row = find_sequence(sequence, size)
     if image.ndim != 3 or image.shape[0] != 3 or size == "tiny-imagenet":
         raise InvalidInput(
-            "expected images of 3 channels, and of up to 32 or more than 64 pixels a side, for sequences (`sequence`, "
-            f"mFR), got {tuple(image.shape)}: davylamp has the steps of CIFAR-10-P and ImageNet-P, not those of "
-            "Tiny ImageNet-P. For these images, use corruptions without sequences"
+            "sequences (`sequence`, mFR) need images with 3 channels, and with sides of up to 32 or more than "
+            f"64 pixels, got shape {tuple(image.shape)}. Sizes in between (Tiny ImageNet-P) are not supported; "
+            "use corruptions without sequences"
         )
     load_library()
     pixels = image.detach().cpu().mul(255).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy()

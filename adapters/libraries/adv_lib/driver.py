@@ -50,7 +50,7 @@ def run(
     if name in _UNITS:
         words = _UNITS[name](words)
     if unknown := sorted(set(words) - set(taken)):
-        raise ValueError(f"expected parameters of {name}, got {', '.join(unknown)}")
+        raise ValueError(f"{name} does not have these parameters: {', '.join(unknown)}")
     return attack_function(model, inputs, labels if targets is None else targets, **words)
 
 

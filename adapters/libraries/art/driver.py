@@ -148,7 +148,7 @@ def _build(
     steps = words.pop("max_iter", None) if kind.__name__ == "AutoAttack" else None
     unknown = sorted(set(words) - set(taken))
     if unknown:
-        raise ValueError(f"expected parameters of {kind.__name__}, got {', '.join(unknown)}")
+        raise ValueError(f"{kind.__name__} does not have these parameters: {', '.join(unknown)}")
     if kind is attack_class:
         attack = kind(estimator, **usual | words)
     else:

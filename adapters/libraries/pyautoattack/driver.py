@@ -53,7 +53,7 @@ def run(
     if _TARGET_CLASSES in taken:
         words[_TARGET_CLASSES] = min(words.pop("candidates", taken[_TARGET_CLASSES].default + 1), classes) - 1
     if unknown := sorted(set(words) - set(taken)):
-        raise ValueError(f"expected parameters of {attack_class.__name__}, got {', '.join(unknown)}")
+        raise ValueError(f"{attack_class.__name__} does not have these parameters: {', '.join(unknown)}")
     return attack_class(model, **words).perturb(inputs, labels if targets is None else targets)
 
 

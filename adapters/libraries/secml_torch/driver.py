@@ -48,7 +48,7 @@ def run(
 
     taken = inspect.signature(attack_class.__init__).parameters
     if unknown := sorted(set(kwargs) - set(taken)):
-        raise ValueError(f"expected parameters of {attack_class.__name__}, got {', '.join(unknown)}")
+        raise ValueError(f"{attack_class.__name__} does not have these parameters: {', '.join(unknown)}")
     usual = {
         "perturbation_model": threat_model.norm,
         "epsilon": threat_model.epsilon,

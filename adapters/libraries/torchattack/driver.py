@@ -48,7 +48,7 @@ def run(
     words = {word: value for word, value in usual.items() if word in taken} | kwargs
     layer = words.pop("feature_layer_cfg", "") if name in _FEATURES else None
     if unknown := sorted(set(words) - set(taken)):
-        raise ValueError(f"expected parameters of {name}, got {', '.join(unknown)}")
+        raise ValueError(f"{name} does not have these parameters: {', '.join(unknown)}")
     if (
         threat_model.per_image_step_radius is not None and "alpha" in taken
     ):  # its division of the radii could give them a different shape

@@ -12,7 +12,7 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "adds up sums of gradients over copies, so the first of m copies counts m times, and the last copy once"
     ),
     "tuning-counted": KnownIssue(
-        "adds the gradients by which a warp is tuned to the gradients of the tuned warp, although they should not count"
+        "also counts the gradients that tune a warp, although only the gradients of the tuned warp should count"
     ),
     "one-warp": KnownIssue(
         "tunes one warp for all images of a call, by their mean loss, so the result for an image depends on the "

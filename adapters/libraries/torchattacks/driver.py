@@ -58,7 +58,7 @@ def run(
     stepping = [inner for inner in _inner_attacks(attack) if hasattr(inner, "steps")]
     unknown = sorted(word for word in kwargs if word not in taken and not (word == "steps" and stepping))
     if unknown:
-        raise ValueError(f"expected parameters of {attack_class.__name__}, got {', '.join(unknown)}")
+        raise ValueError(f"{attack_class.__name__} does not have these parameters: {', '.join(unknown)}")
     for inner in stepping:
         inner.steps = kwargs.get("steps", inner.steps)
     if targets is None:

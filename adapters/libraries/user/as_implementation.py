@@ -172,7 +172,7 @@ def _stated(given: UserAttack, said: Mapping[str, Any]) -> dict[str, Any]:
     for word in said:
         if word not in (*_SAYS, *texts):
             raise InvalidInput(
-                f"expected one of the properties {', '.join((*_SAYS, *texts))} for {given.where}, got {word}"
+                f"{given.where} declares the unknown property {word}; the properties are {', '.join((*_SAYS, *texts))}"
             )
     stated = {word: value for word in (*_SAYS, *texts) if (value := _attribute(given, word)) is not None} | dict(said)
     for word, choices in _SAYS.items():
@@ -188,7 +188,7 @@ def _stated(given: UserAttack, said: Mapping[str, Any]) -> dict[str, Any]:
         stated.pop("norm", None)
     if not isinstance(stated.get("canonical", ""), str):
         raise InvalidInput(
-            f"expected the name of a canonical attack as `canonical` of {given.where}, got {stated['canonical']!r}"
+            f"expected `canonical` of {given.where} as the name of a canonical attack, got {stated['canonical']!r}"
         )
     if isinstance(stated.get("random"), str):
         stated["random"] = (stated["random"],)
@@ -216,7 +216,7 @@ def _attribute(given: UserAttack, word: str) -> Any:
 def _norm(value: Any, given: UserAttack) -> Norm:
     norm = _LP.get(value, value.lower() if isinstance(value, str) else value)
     if norm not in NORMS:
-        raise InvalidInput(f"expected a norm of {', '.join(NORMS)} for {given.where}, got {value!r}")
+        raise InvalidInput(f"expected the norm of {given.where} as one of {', '.join(NORMS)}, got {value!r}")
     return norm
 
 

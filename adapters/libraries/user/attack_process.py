@@ -110,7 +110,7 @@ def _worker(name: str, path: Path, isolation: Isolation, most: int = 1) -> Itera
     packages = (_MODULE, *(module for each in used for module in _SLOW[each]))
     serve, size = f"{_MODULE}:run_attack_worker", memory_limit_bytes(isolation, "cpu")
     spec = WorkerSpec(serve, packages, size, _LARGEST_FILE, _PROCESSES, most)
-    too_long = f"was killed after {isolation.seconds:g} seconds, not counting its model queries (--time-limit)"
+    too_long = f"was killed after {isolation.seconds:g} seconds (--time-limit), to which model queries do not count"
     worker = Worker(name, server, spec, seconds=isolation.seconds, too_long=too_long, died=AttackDied)
     try:
         yield worker
@@ -137,12 +137,14 @@ class _Answers:
         forget = question.get("forget")
         self._held -= sum(self._kept.forget(forget if isinstance(forget, list) else ()))
         if len(tensors) != 1 or not tensors[0].is_floating_point():
-            raise self._worker.refuse("expected one tensor of real numbers with a query")
+            raise self._worker.refuse("expected each query to contain one tensor of real numbers")
         (tensor,) = tensors
         if question["do"] == "backward":
             return {}, self._gradient(question.get("graph"), tensor)
         if tensor.ndim != 4 or not tensor.numel():
-            raise AttackFailed(f"expected images (rows, C, H, W) in a query, got {tuple(tensor.shape)}")
+            raise AttackFailed(
+                f"expected images of shape (N, C, H, W) in a query of the attack, got {tuple(tensor.shape)}"
+            )
         return self._logits(tensor.to(self._inputs.device), wants_gradient=question.get("gradients") is True)
 
     def _logits(self, asked: Tensor, *, wants_gradient: bool) -> tuple[dict[str, Any], list[Tensor]]:
@@ -150,7 +152,9 @@ class _Answers:
             with torch.no_grad():
                 return {}, [self._model(asked).detach().cpu()]
         if len(asked) > self._most_rows:
-            raise AttackFailed(f"expected at most {self._most_rows} images in a query with gradients, got {len(asked)}")
+            raise AttackFailed(
+                f"expected at most {self._most_rows} images in a query that needs gradients, got {len(asked)}"
+            )
         size = 0
 
         def measure(tensor: Tensor) -> Tensor:
@@ -164,15 +168,18 @@ class _Answers:
             return {}, [logits.detach().cpu()]
         number, self._held = self._kept.keep(asked, logits, size), self._held + size
         if len(self._kept) > _MOST_ANSWERS or self._held > self._most_held:
-            raise AttackFailed("stores more outputs for later gradients than memory allows")
+            raise AttackFailed(
+                "the attack keeps more outputs for later gradients than memory allows; delete outputs that it no "
+                "longer needs"
+            )
         return {"graph": number}, [logits.detach().cpu()]
 
     def _gradient(self, number: Any, gradient: Tensor) -> list[Tensor]:
         shape = self._kept.shape_of(number)
         if shape is None:
-            raise self._worker.refuse("expected the number of an earlier output that is still stored for gradients")
+            raise self._worker.refuse("it requested the gradient of an output that is not stored")
         if gradient.shape != shape:
-            raise self._worker.refuse(f"expected a gradient of shape {tuple(shape)}")
+            raise self._worker.refuse(f"expected a gradient of shape {tuple(shape)}, got {tuple(gradient.shape)}")
         return self._kept.gradient(number, gradient)
 
 

@@ -71,7 +71,10 @@ class AttackWorker(WorkerBase):
         keep_freed_memory()
         given = row_in_file(Path(values["path"]), values["where"]).given
         if given.identity.digest != values["digest"]:
-            raise ModelFailed(f"{values['where']} has changed since it was planned: its file was edited")
+            raise ModelFailed(
+                f"{values['where']} has changed since the run was planned, because its file was edited; run the "
+                "command again"
+            )
         inputs, labels, targets, words = serialisation.from_plain(values["given"], tensors)
         threat_model = ThreatModel(values["norm"], values["epsilon"], values["targeted"])
         model = ModelProxy(self, getattr(torch, values["dtype"]), values["classes"])

@@ -139,7 +139,7 @@ def implementation_from_description(facts: Any, name: str, path: Path, isolation
 def _check(facts: Any) -> None:
     known = {*_CHOICES, *_TEXTS, *_LISTS, *_MAPPINGS, "epsilon"}
     if not isinstance(facts, dict) or facts.keys() != known:
-        raise ValueError("expected the description of an attack")
+        raise ValueError("the description of the attack lacks fields, or has unknown ones")
     right = all(facts[word] in choices for word, choices in _CHOICES.items() if isinstance(facts[word], (str, bool)))
     right &= all(isinstance(facts[word], (str, bool)) for word in _CHOICES)
     right &= all(isinstance(facts[word], str) for word in _TEXTS)
@@ -158,7 +158,7 @@ def _check(facts: Any) -> None:
         name in facts["params"] and type(value) in _TYPES.values() for name, value in facts["defaults"].items()
     )
     if not right:
-        raise ValueError("expected the description of an attack")
+        raise ValueError("the description of the attack has invalid values")
 
 
 def _is_parameter(word: str, described: Any) -> bool:

@@ -85,7 +85,9 @@ class MeanProbabilities(nn.Module):
         answers = [member(inputs).log_softmax(1) for member in self.members]
         if len({answer.shape[1] for answer in answers}) > 1:
             counts = " and ".join(str(answer.shape[1]) for answer in answers)
-            raise InvalidInput(f"expected members of an ensemble with the same classes, got {counts} classes")
+            raise InvalidInput(
+                f"expected all members of an ensemble to have the same number of classes, got {counts} classes"
+            )
         stacked = torch.stack([answer.to(answers[0].device) for answer in answers])
         return stacked.logsumexp(0) - torch.log(torch.tensor(float(len(answers))))
 
@@ -127,11 +129,14 @@ def _weights(classifier: Classifier) -> Iterator[tuple[nn.Module, str]]:
     seen: set[int] = set()
     for layer in classifier.modules():
         if is_parametrized(layer):
-            raise Unsupported(f"expected plain weights, but {classifier.name} computes some from others (weight_norm)")
+            raise Unsupported(
+                f"{classifier.name} computes some weights from other parameters (weight_norm), so they cannot be "
+                "changed"
+            )
         for name, parameter in layer.named_parameters(recurse=False):
             is_weight = name.endswith("weight") and parameter.ndim > 1 and parameter.is_floating_point()
             if is_weight and id(parameter) not in seen:
                 seen.add(id(parameter))
                 yield layer, name
     if not seen:
-        raise Unsupported(f"expected a model whose layers have weights in this process, but {classifier.name} has none")
+        raise Unsupported(f"{classifier.name} has no weights in this process that could be changed")

@@ -82,7 +82,7 @@ def parse_defence(text: str) -> NamedDefence:
         member, settings = _split_member(row, text)
         if not member:
             wanted = "MODEL" if row.takes == "model" else "FILE.py:NAME, or a folder of diffusers"
-            raise InvalidInput(f"expected {row.name}:{wanted}, got {text!r} without one")
+            raise InvalidInput(f"expected {row.name}:{wanted}, got only {text!r}")
     else:
         *names, settings = text.split(":") if "=" in text else [*text.split(":"), ""]
         name = ":".join(names)
@@ -104,7 +104,7 @@ def parse_defence(text: str) -> NamedDefence:
     values = ({MEMBER: member} if member else {}) | row.complete(given, "gradients")
     if gradients not in row.gradients:
         why = f"; {row.full_name} has no derivative" if gradients in WAYS else ""
-        raise InvalidInput(f"expected gradients {' or '.join(row.gradients)}, got {gradients}{why}")
+        raise InvalidInput(f"expected gradients as {' or '.join(row.gradients)}, got {gradients}{why}")
     return NamedDefence(row, values, next(way for way in WAYS if way == gradients))
 
 

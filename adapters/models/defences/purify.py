@@ -47,7 +47,7 @@ class Purifier(Transform):
             from ..zoo.python_file import load_module  # which imports this package
 
             if t:
-                raise InvalidInput(f"expected noise=, because {member} has no timesteps, got t={t}")
+                raise InvalidInput(f"{member} has no timesteps, so t={t} cannot be used; give noise= instead")
             module, self.surroundings = load_module(*split_file_name(member), "a denoiser")
             self.levels = tuple(noise * (1 - place / steps) for place in range(steps))
         else:
@@ -142,5 +142,5 @@ def _load_diffusers(folder: Path) -> DiffusersDenoiser:
         model: Any = UNet2DModel.from_pretrained(unet, local_files_only=True, low_cpu_mem_usage=False)
         noises = DDPMScheduler.from_pretrained(scheduler, local_files_only=True)
     if model.config.class_embed_type is not None or model.config.num_class_embeds is not None:
-        raise Unsupported(f"expected an unconditional diffusion model in {folder}, got one with classes")
+        raise Unsupported(f"expected an unconditional diffusion model in {folder}, got a class-conditional one")
     return DiffusersDenoiser(model, noises)

@@ -41,7 +41,9 @@ def activations_of(classifier: Classifier, images: Tensor, layer: str = "") -> T
         handle.remove()
     name = layer or "the last linear layer"
     if len(seen) != 1 or not isinstance(seen[0], Tensor) or len(seen[0]) != len(images):
-        raise InvalidInput(f"expected {name} to run once and return a row per image, got {len(seen)} runs")
+        raise InvalidInput(
+            f"expected {name} to run once per batch and return one row per image; it ran {len(seen)} times"
+        )
     return seen[0].flatten(1).float()
 
 

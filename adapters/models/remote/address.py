@@ -114,8 +114,8 @@ def read_address(name: str) -> Address:
         raise InvalidInput(f"expected a remote model as {_EXAMPLE}, got an invalid URL ({error})") from None
     if parts.username is not None or parts.password is not None:
         raise InvalidInput(
-            f"a model name with a user or password (host {host}) would be stored in results; put a token into an "
-            "environment variable and name it: `token=VARIABLE`"
+            f"the address contains a user or password (host {host}), which would be stored in results; put the "
+            "token into an environment variable and give the variable's name: `token=VARIABLE`"
         )
     if not host or parts.fragment or not name.isprintable() or " " in name:
         raise InvalidInput(f"expected a remote model as {_EXAMPLE}, got {name!r}")
@@ -139,7 +139,7 @@ def _read_encoding(query: str) -> RequestEncoding:
         if key not in known:
             raise UnknownName("setting of a remote model", key, known)
         if key in values:
-            raise InvalidInput(f"expected {key} of a remote model once, got it twice")
+            raise InvalidInput(f"the setting {key} of the remote model is given twice; give it once")
         values[key] = _read_value(key, text)
     return RequestEncoding(**values)
 

@@ -209,7 +209,7 @@ class RetryingClient:
                 self._sleep(chosen)
         self._is_down = True
         often = f" {tries} times" if tries > 1 else ""
-        raise self._failure(f"{trouble.why}{often}; is it running, and does it serve this model?") from None
+        raise self._failure(f"{trouble.why}{often}; check that the server runs and serves this model") from None
 
     def _try(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], images: int

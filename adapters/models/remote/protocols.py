@@ -204,7 +204,7 @@ def _pick(tensors: tuple[TensorSpec, ...], name: str, what: str, address: Addres
     chosen = [each for each in tensors if each.name == name] if name else list(tensors)
     if len(chosen) != 1:
         wanted = f"the {what} {name}" if name else f"one {what}"
-        raise Unsupported(f"expected {wanted} of {address.model}, got {listed}; add ?{what}=NAME to the name")
+        raise Unsupported(f"expected {wanted} of {address.model}, got {listed}; add ?{what}=NAME to the model's name")
     return chosen[0]
 
 

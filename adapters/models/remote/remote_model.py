@@ -284,7 +284,7 @@ def load_remote(name: str, device: str = "cpu", transport: Transport | None = No
     if None not in (encoding.classes, classes) and encoding.classes != classes:
         raise InvalidInput(f"{name}: expected {classes} classes, as stated by the server, got {encoding.classes}")
     if encoding.datatype == "UINT8" and encoding.scale not in (1.0, 255.0):
-        raise InvalidInput(f"{name}: bytes are pixels times 255; got scale {encoding.scale:g}")
+        raise InvalidInput(f"{name}: the server takes bytes, so scale must be 255 or omitted, got {encoding.scale:g}")
     side = shape[1] if shape is not None and shape[1] == shape[2] else None
     classifier = Classifier(
         model,

@@ -89,7 +89,10 @@ def check_token(token: str, models: Iterable[str]) -> None:
     hosts = sorted({host_of(name) for name in models if is_address(name)})
     if token and len(hosts) > 1:
         raise InvalidInput(
-            f"`token` needs a single host, got {', '.join(hosts)}; omit it and export one variable for each: "
+            (
+                f"`token` applies to a single host, got {', '.join(hosts)}; omit `token` and export one variable "
+                "for each host: "
+            )
             + ", ".join(_variable(host) for host in hosts)
         )
 
@@ -109,8 +112,7 @@ def token_header(address: Address, transport: Transport) -> dict[str, str]:
         return {}
     if not address.is_private:
         raise InvalidInput(
-            f"expected https:// for {address.host}, because the token in {variable} is sent to it, got http://, "
-            "which is not encrypted"
+            f"the token in {variable} would be sent to {address.host} unencrypted; use https:// instead of http://"
         )
     if not (value.isascii() and value.isprintable()) or value != value.strip():
         raise InvalidInput(f"expected a token of printable ASCII in {variable}, got other characters; check its value")

@@ -132,7 +132,9 @@ def visible_paths(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
         return _temporary_parts([*paths, *_python()])
     for path in paths:
         if (path.parent / LAB_MARK).exists():
-            raise InvalidInput(f"{path} is in a server's folder, which holds keys; move it elsewhere")
+            raise InvalidInput(
+                f"{path} is in a server's folder, which contains secret keys; move the file to a different folder"
+            )
     folders = (path.parent if path.suffix == ".py" and path.parent != _PACKAGE else path for path in paths)
     return tuple(dict.fromkeys(folders))
 

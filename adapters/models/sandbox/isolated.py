@@ -116,8 +116,8 @@ class _FirstOrderOnly(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> Any:
         raise Unsupported(
-            f"second derivatives of {ctx.name} are not available because it runs in a separate process; add --isolate "
-            "no to run it in this one"
+            f"second derivatives of {ctx.name} are not available, because the model runs in a separate "
+            "process; use --isolate no to run it in this process"
         )
 
 

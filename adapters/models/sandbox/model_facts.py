@@ -53,7 +53,7 @@ def parse_model_metadata(facts: Any) -> dict[str, Any]:
     right = right and all(0 < value < 1 << 24 for value in facts.values() if type(value) is int)
     right = right and facts["interpolation"] in ("bilinear", "bicubic") and facts["dtype"] in _DTYPES
     if not (right and _DIGEST.fullmatch(facts["digest"])):
-        raise ValueError("expected the metadata of the model")
+        raise ValueError("the metadata of the model is incomplete or has invalid values")
     texts = {name: tuple(one_line(line) for line in facts[name]) for name in _TEXTS}
     return {**facts, **texts, "answers": RemoteOutputFormat(facts["answers"])}
 
@@ -89,7 +89,7 @@ class RemoteOutputFormat(OutputFormat):
         right = isinstance(described, dict) and described.keys() == {*words, *flags}
         right = right and all(described[word] in (None, *OUTPUTS) for word in words)
         if not (right and all(type(described[flag]) is bool for flag in flags)):
-            raise ValueError("expected the model's output format")
+            raise ValueError("the output format of the model has invalid values")
         self.kind, self.outputs, self.stated = (described[word] for word in words)
         self._spare = described["has_other_class"]
         self._differentiable = self._differentiable and described["gradients"]

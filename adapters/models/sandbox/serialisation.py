@@ -83,17 +83,17 @@ def set_states(states: Any) -> None:
         keys, place, has_gauss, cached = states["numpy"]
         bits = base64.b64decode(states["torch"], validate=True)
     except (TypeError, KeyError, ValueError) as error:
-        raise ValueError("expected random states") from error
+        raise ValueError("the states of the random generators are incomplete") from error
     place_of_python = words[-1] if isinstance(words, list) and words else -1
     right = version == 3 and len(bits) == len(torch.get_rng_state()) and has_gauss in (0, 1)
     right &= isinstance(gauss, float | None) and isinstance(cached, float)
     right &= _are_words(words, _WORDS + 1) and _are_words(keys, _WORDS) and _are_words([place, place_of_python], 2)
     if not right or place > _WORDS or place_of_python > _WORDS:
-        raise ValueError("expected random states")
+        raise ValueError("the states of the random generators have invalid values")
     try:
         torch.set_rng_state(torch.frombuffer(bytearray(bits), dtype=torch.uint8))
     except RuntimeError as error:
-        raise ValueError("expected a random state of torch") from error
+        raise ValueError("the state of torch's random generator has the wrong type or shape") from error
     random.setstate((version, tuple(words), gauss))
     np.random.set_state(("MT19937", np.array(keys, np.uint32), place, has_gauss, cached))  # noqa: NPY002
 

@@ -93,7 +93,7 @@ def _read_name(name: str, rest: str) -> tuple[str, Prompts]:
     classes = _read_lines(given["prompts"], "names of classes")
     templates = _read_lines(given["templates"], "templates") if "templates" in given else (TEMPLATE,)
     if len(classes) < 2 or len(set(classes)) < len(classes):
-        raise InvalidInput(f"expected at least two different classes, one a line, in {given['prompts']}")
+        raise InvalidInput(f"expected at least two different classes, one per line, in {given['prompts']}")
     if wrong := [each for each in templates if each.count("{}") != 1 or {"{", "}"} & {*each.replace("{}", "")}]:
         raise InvalidInput(f"expected one {{}} in each template of {given['templates']}, got {wrong[0]!r}")
     return place, Prompts(classes, templates)
@@ -103,12 +103,15 @@ def _read_lines(file: str, what: str) -> tuple[str, ...]:
     path = expand_path(file)
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise InvalidInput(f"expected {what}, one a line, in {file}, got {path.stat().st_size} bytes")
+            raise InvalidInput(
+                f"expected {what}, one per line, in {file}, got a file of {path.stat().st_size} bytes, which "
+                "is too large"
+            )
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise Unavailable(f"could not read the {what} in {file} ({error.strerror or error})") from error
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"expected {what} in UTF-8 in {file}") from error
+        raise InvalidInput(f"could not read the {what} in {file}, because the file is not encoded in UTF-8") from error
     return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 

@@ -95,7 +95,7 @@ def _of_transformers(name: str, folder: Path) -> Towers:
 
 def _tokenizer(name: str, folder: Path, longest: int) -> Callable[[Sequence[str]], Tensor]:
     if not any((folder / file).is_file() for file in _VOCABULARIES):  # transformers would make an empty tokenizer
-        raise Unavailable(f"expected a tokenizer of {name} ({', '.join(_VOCABULARIES)}) in {folder}")
+        raise Unavailable(f"no tokenizer of {name} ({', '.join(_VOCABULARIES)}) in {folder}")
 
     def tokenize(texts: Sequence[str]) -> Tensor:
         with _reading_tokens(name, folder):

@@ -44,7 +44,7 @@ def check_declaration(part: str, original: str) -> None:
     elif not part.startswith(VERSION) and part != RANDOM:
         raise InvalidInput(f"expected {RANDOM}, got {part[:40]!r}")
     elif part == RANDOM and is_address(original.partition("+")[0]):
-        raise InvalidInput(f"declare a remote model random in its address, as ...?random=yes, not by +{RANDOM}")
+        raise InvalidInput(f"+{RANDOM} cannot be used for a remote model; add ?random=yes to its address instead")
 
 
 def read_outputs(text: str) -> Outputs:
@@ -71,7 +71,7 @@ def read_version(text: str) -> str:
         raise WrongType(f"expected a version of the model as a string, such as '2', got {type(text).__name__}")
     version = text.removeprefix(VERSION)
     if not _VERSION.fullmatch(version):
-        wanted = "of at most 64 letters, digits, '-', '_' and '.', the first a letter or digit"
+        wanted = "of at most 64 letters, digits, '-', '_' and '.', beginning with a letter or digit"
         raise InvalidInput(f"expected a version of the model {wanted}, got {version[:40]!r}")
     return version
 

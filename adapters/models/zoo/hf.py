@@ -59,7 +59,7 @@ def find_folder(name: str, rest: str, more: Sequence[str] = (), layouts: "Sequen
         return _fetched(name, *_split(rest, name), more, layouts)
     if not any((folder / each.config).is_file() for each in layouts):
         wanted = " or ".join(f"{each.config} and {each.weights[0]}" for each in layouts)
-        raise Unavailable(f"expected a folder by save_pretrained, with {wanted}, at {folder}")
+        raise Unavailable(f"expected a folder written by save_pretrained, with {wanted}, at {folder}")
     return folder
 
 

@@ -11,6 +11,7 @@ import torch
 
 from ....errors import InvalidInput, Unavailable, UnknownName
 from ...paths import expand_path
+from ...user_code_guard import one_line
 from ..classifier import Classifier, Interpolation
 
 PREFIX = "input:"
@@ -139,7 +140,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
             raise InvalidInput(f"expected class names in {path}, got a file of more than 16 MiB")
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise Unavailable(f"could not read the class names in {path}") from error
+        raise Unavailable(f"could not read the class names in {path} ({one_line(error)})") from error
     names = _from_json(path, text) if path.suffix == ".json" else [line.strip() for line in text.splitlines()]
     while names and not names[-1]:
         names.pop()

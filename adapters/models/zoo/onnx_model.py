@@ -87,7 +87,7 @@ def read_onnx(path: Path) -> tuple[OnnxFile, Any]:
     except (OSError, ValueError, DecodeError, onnx.checker.ValidationError) as error:
         raise Unavailable(f"could not read {path} as ONNX ({one_line(error)})") from error
     if not proto.graph.node:
-        raise InvalidInput(f"expected an ONNX model in {path}, which has no nodes")
+        raise InvalidInput(f"the ONNX model in {path} is empty: it has no nodes")
     if not proto.opset_import:
         raise InvalidInput(f"the ONNX model in {path} does not state its opset; export it again")
     given, element = _input_of(proto, path)

@@ -87,7 +87,9 @@ def defend_from_file(name: str, path: Path, function: str, classifier: Classifie
         made = Classifier(made, num_classes=classifier.stated_classes, **sizes)
     classes, before = made.stated_classes, classifier.stated_classes
     if None not in (classes, before) and classes != before:
-        raise InvalidInput(f"{path}:{function} returned {classes} classes; a defence must keep the model's {before}")
+        raise InvalidInput(
+            f"{path}:{function} returned {classes} classes; a defence must keep the {before} classes of the model"
+        )
     if classifier.random and not made.random:
         made.random = True
     made.name, made.surroundings = name, neighbours

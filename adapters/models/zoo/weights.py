@@ -99,7 +99,9 @@ def fetch_weights(url: str, name: str, megabytes: float | None = None) -> Path:
         size = check_reachable(url, name, file)
         if size is not None and megabytes is not None and size > _MORE_THAN_SAID * megabytes * 2**20:
             got = f"{size / 2**20:.0f} MB at {url}"
-            raise Unavailable(f"expected weights of {name} of {megabytes:.0f} MB, got {got}; not fetched")
+            raise Unavailable(
+                f"the weights of {name} should have {megabytes:.0f} MB, but there are {got}; they were not downloaded"
+            )
         said = "" if size is None else f" ({size / 2**20:.0f} MB)"
         sys.stderr.write(f"fetching {url}{said} to {file}\n")
         with loading(name, file):

@@ -122,7 +122,9 @@ def _checked_base(path: Path, stored: WeightsFile) -> str:
         file = split_file_name(stored.base)[0]
         if not file.is_file() or _digest(file) != stored.code:
             what = "has changed since" if file.is_file() else "no longer exists"
-            raise InvalidInput(f"{path} belongs to {stored.base}, which {what}; name the model: FILE.py:FACTORY+{path}")
+            raise InvalidInput(
+                f"{path} belongs to {stored.base}, which {what}; give the model explicitly: FILE.py:FACTORY+{path}"
+            )
     return stored.base
 
 

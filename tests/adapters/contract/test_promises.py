@@ -336,7 +336,7 @@ def test_the_command_takes_norms(run):
     assert code == 0, err
     assert {(promise["implementation"], promise["norm"]) for promise in json.loads(out)} == {("foolbox:fgm", "l2")}
     code, _, err = run("test-attack", "foolbox:fgsm", "--norm", "l2")
-    assert (code, "expected a norm of foolbox:fgsm (linf), got l2" in err) == (1, True)
+    assert (code, "foolbox:fgsm: the norm l2 is not supported; supported: linf" in err) == (1, True)
     code, _, err = run("test-attack", "foolbox:fgsm", "--norm", "l3")
     assert (code, "unknown norm 'l3'" in err) == (1, True)
 

@@ -308,7 +308,10 @@ GOOD = {"x": np.zeros((2, 3, 4, 4), dtype=np.float32), "y": np.zeros(2, dtype=np
         ({"x": np.zeros((2, 3, 4, 4), dtype=complex)}, "uint8 or floats .*, got complex128"),
         ({"x": np.zeros((2, 3, 4, 4), dtype="M8[s]")}, "uint8 or floats .*, got datetime64"),
         ({"x": np.zeros((2, 3, 4, 4), dtype=[("a", "f4")])}, "uint8 or floats .*, got .*'a'"),
-        ({"y": np.array([0, 2**64 - 1], dtype=np.uint64)}, "expected labels as class numbers in .*, got 18446744"),
+        (
+            {"y": np.array([0, 2**64 - 1], dtype=np.uint64)},
+            "expected labels as class numbers below .* in .*, got 18446744",
+        ),
     ],
 )
 def test_wrong_npz_is_one_line(tmp_path, change, words):

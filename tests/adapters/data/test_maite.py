@@ -144,12 +144,12 @@ def test_the_label_is_the_largest_of_a_target(kind):
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        (np.full(4, np.nan), "got NaN or infinity of image 1"),
-        (np.zeros(4), "no unique largest entry for image 1"),
-        (np.array([0.0, 1.0, 1.0, 0.0]), "no unique largest entry for image 1"),
-        (2, r"got int64 of shape \(\) of image 1"),
-        (np.eye(4)[:1], r"got float64 of shape \(1, 4\) of image 1"),
-        (["a", "b"], r"got <U1 of shape \(2,\) of image 1"),
+        (np.full(4, np.nan), "got NaN or infinity for image 1"),
+        (np.zeros(4), "without a unique largest entry for image 1"),
+        (np.array([0.0, 1.0, 1.0, 0.0]), "without a unique largest entry for image 1"),
+        (2, r"got int64 of shape \(\) for image 1"),
+        (np.eye(4)[:1], r"got float64 of shape \(1, 4\) for image 1"),
+        (["a", "b"], r"got <U1 of shape \(2,\) for image 1"),
     ],
 )
 def test_a_target_that_names_no_class_is_refused(target, said):

@@ -48,9 +48,7 @@ def test_cifar_has_its_pixels_and_labels(cifar):
 def test_a_damaged_file_is_one_line(cifar):
     with (cifar / "cifar-10-batches-py" / "test_batch").open("ab") as file:
         file.write(b"more")
-    with pytest.raises(
-        Unavailable, match=r"cifar-10-batches-py, which is not whole; put it there, or set DAVYLAMP_DOWNL"
-    ):
+    with pytest.raises(Unavailable, match=r"cifar-10-batches-py; put them there, or set DAVYLAMP_DOWNL"):
         load_data(f"torchvision:cifar10:{cifar}")
 
 
@@ -84,7 +82,7 @@ def test_what_is_not_there_is_fetched_only_if_that_was_asked_for(tmp_path, monke
     monkeypatch.delenv("DAVYLAMP_DOWNLOAD", raising=False)
     place = tmp_path / "datasets"
     with pytest.raises(
-        Unavailable, match=rf"as {place}.*not there; put it there, or set DAVYLAMP_DOWNLOAD=yes .*163 MB"
+        Unavailable, match=rf"are missing: {place}.*; put them there, or set DAVYLAMP_DOWNLOAD=yes .*163 MB"
     ):
         load_data("torchvision:cifar10")
     assert asked == []

@@ -224,7 +224,7 @@ BROKEN = {
     "is interrupted": ("raise KeyboardInterrupt", "raised KeyboardInterrupt"),
     "is no record": ("LIBRARY = 3", "expected a davylamp.adapters.Library"),
     "has a name that is taken": ("LIBRARY = make('foolbox')", "name foolbox is already taken"),
-    "names an unknown attack": ("LIBRARY = make('odd', row('odd', 'unheard-of'))", "unknown attack"),
+    "names an unknown attack": ("LIBRARY = make('odd', row('odd', 'unheard-of'))", "has no attack unheard-of"),
     "names an unknown parameter": (
         "LIBRARY = make('odd', row('odd', 'pgd', params={'eps': 'e'}))", "unknown parameter eps"
     ),

@@ -97,7 +97,7 @@ def test_a_word_that_a_library_s_function_lacks_is_refused(digits, library, atta
     driver = import_module(f"davylamp.adapters.libraries.{library}.driver")
     digits.module.num_classes = 10
     arguments = digits.module, digits.inputs, digits.labels, ThreatModel("l2", 0.1)
-    with pytest.raises(ValueError, match=f"{name}, got no_word"):
+    with pytest.raises(ValueError, match=f"{name} does not have these parameters: no_word"):
         driver.run(getattr(import_module(place), name), *arguments, no_word=3)
 
 

@@ -208,7 +208,7 @@ def test_keywords_win_over_what_was_read():
     assert (row.name, list(row.classes)) == ("user:mine", ["l2"])
     assert (row.described.knowledge, row.described.kind) == ("decision-based", "minimum-norm")
     for wrong in ({"norm": "l7"}, {"kind": "quick"}, {"knowledge": "all"}, {"speed": 1}):
-        with pytest.raises(InvalidInput, match="expected"):
+        with pytest.raises(InvalidInput, match=r"expected|unknown property"):
             as_implementation(fgsm, **wrong)
 
 
@@ -373,7 +373,7 @@ def test_the_canonical_attack_has_to_be_in_the_catalogue(digits):
     assert as_implementation(fgsm, canonical="pgd").canonical_name == "pgd"
     with pytest.raises(UnknownName, match="unknown canonical attack of user:fgsm 'pdg'; did you mean"):
         run_attack(as_implementation(fgsm, canonical="pdg"), digits.classifier, digits.inputs, digits.labels, LINF)
-    with pytest.raises(InvalidInput, match="`canonical` of user:fgsm, got 3"):
+    with pytest.raises(InvalidInput, match="`canonical` of user:fgsm as the name of a canonical attack, got 3"):
         as_implementation(fgsm, canonical=3)
 
 

@@ -251,13 +251,13 @@ def test_one_probability_that_is_said_to_be_one_becomes_two_logarithms(end):
 @pytest.mark.parametrize(
     ("said", "end", "classes", "words"),
     [
-        (None, lambda z: z, None, "declare outputs logit or outputs probability if"),
-        (None, lambda z: z[:, 0], None, "declare outputs logit or outputs probability if"),
-        (None, lambda z: z, 2, "declare outputs logit or outputs probability if"),
+        (None, lambda z: z, None, "declare `outputs='logit'` or `outputs='probability'` if"),
+        (None, lambda z: z[:, 0], None, "declare `outputs='logit'` or `outputs='probability'` if"),
+        (None, lambda z: z, 2, "declare `outputs='logit'` or `outputs='probability'` if"),
         ("logit", lambda z: torch.cat([z, z], 1), None, r"expected one logit for 2 classes .* got \(9, 2\)"),
         ("logit", lambda z: z, 3, r"expected one logit for 2 classes .* for 3 classes"),
         ("logit", lambda z: z > 0, None, "expected real logits"),
-        ("probability", lambda z: z, None, "declare outputs logit if"),
+        ("probability", lambda z: z, None, "declare `outputs='logit'` if"),
     ],
 )
 def test_one_number_is_read_only_as_what_it_is_said_to_be(said, end, classes, words):

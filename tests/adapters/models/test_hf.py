@@ -175,7 +175,7 @@ def change_config(folder, **changes):
         (lambda f: change_config(f, num_hidden_layers=2), InvalidInput, "the weights of ViTFor.* are incomplete"),
         (lambda f: (f / "model.safetensors").unlink(), Unavailable, "could not load the weights of hf"),
         (lambda f: (f / "model.safetensors").write_bytes(b"none"), Unavailable, "could not load the weights of hf"),
-        (lambda f: (f / "config.json").unlink(), Unavailable, "expected a folder by save_pretrained"),
+        (lambda f: (f / "config.json").unlink(), Unavailable, "expected a folder written by save_pretrained"),
         (lambda f: (f / "config.json").write_text("{"), Unavailable, "could not read .*config.json"),
         (
             lambda f: (f / "preprocessor_config.json").write_text(json.dumps({"size": {"height": 2, "width": 3}})),

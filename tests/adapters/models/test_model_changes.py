@@ -157,7 +157,7 @@ def test_files_of_a_member_are_files_of_the_model(tmp_path, images):
 
 
 def test_mistakes_are_named():
-    with pytest.raises(Unsupported, match="has none"):
+    with pytest.raises(Unsupported, match="no weights in this process"):
         defend(Classifier(nn.Flatten()), "prune")
     for text in ("ensemble", "davylamp:ensemble:"):
         with pytest.raises(InvalidInput, match="ensemble:MODEL"):

@@ -258,7 +258,7 @@ def no_nodes(proto):
         (flat, InvalidInput, r"expected an input of shape \(N, C, H, W\) .*, got \? x 784"),
         (unknown_operation, Unavailable, "onnxruntime cannot run .*Convolve"),
         (later_opset, Unavailable, "onnxruntime cannot run .*999"),
-        (no_nodes, InvalidInput, "expected an ONNX model in .* no nodes"),
+        (no_nodes, InvalidInput, "the ONNX model in .* has no nodes"),
     ],
 )
 def test_a_file_that_cannot_be_attacked_is_one_line(exported, tmp_path, change, error, words):

@@ -114,7 +114,7 @@ def test_of_two_tensors_that_could_be_logits_none_is_guessed(wrap, words):
 def test_one_logit_before_features_is_not_passed_over(one):
     """A model of two classes that gives (logit, features); with num_classes the logits behind a value are meant."""
     with pytest.raises(
-        ModelFailed, match=r"then one of shape \(3, 5\); return the logits alone \(declare outputs logit"
+        ModelFailed, match=r"then one of shape \(3, 5\); return the logits alone \(declare `outputs='logit'`"
     ):
         model(lambda x: (one(score(x)), score(x))).check(IMAGES)
     assert torch.equal(model(lambda x: (one(score(x)), score(x)), num_classes=5).check(IMAGES), score(IMAGES))
@@ -164,7 +164,7 @@ def test_other_precisions_become_float32(dtype):
         (lambda x: nn.functional.one_hot(score(x).argmax(1), 5), "one-hot labels (torch.int64)"),
         (lambda x: score(x) > 0, "bool"),
         (lambda x: score(x).to_sparse(), "torch.sparse_coo"),
-        (lambda x: score(x)[:, 0], "(3,); declare outputs logit or outputs probability if"),
+        (lambda x: score(x)[:, 0], "(3,); declare `outputs='logit'` or `outputs='probability'` if"),
         (lambda x: score(x)[:, :, None, None], "(3, 5, 1, 1); return outputs.flatten(1)"),
         (lambda x: x, "(3, 3, 8, 8)"),
         (lambda x: score(x)[:2], "(2, 5)"),

@@ -168,7 +168,7 @@ def test_a_surrogate_with_other_classes_and_wrong_flags_are_refused(digits, pair
     few = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(768, 3)), name="few")
     with pytest.raises(InvalidInput, match="expected a surrogate with the 10 classes of judged, got few with 3"):
         run_transfer("foolbox:fgsm", pair[0], few, digits.inputs, digits.labels, RULES)
-    with pytest.raises(InvalidInput, match="expected attacked as 16 flags"):
+    with pytest.raises(InvalidInput, match="expected attacked as 16 booleans"):
         run_attack("foolbox:fgsm", pair[0], digits.inputs, digits.labels, RULES, attacked=torch.ones(16))
     with pytest.raises(InvalidInput, match="at least one surrogate"):
         davylamp.run_attack("foolbox:fgsm", pair[0], digits.inputs, digits.labels, RULES, surrogate=[])

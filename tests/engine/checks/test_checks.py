@@ -388,4 +388,6 @@ def test_steps_that_do_not_reach_the_radius_are_named_beside_the_weaker_library(
     (contenders,) = comparisons_of(read_outcomes(writer.store.folder))
     (pair,) = judge_comparison(contenders)
     for each in (text, pair.sentence):  # of `check`, and of the report
-        assert ([f"{reach:.2g}"] if reach else []) == re.findall("its steps reach ([0-9.]+) of the radius", each)
+        assert ([f"{reach:.2g}"] if reach else []) == re.findall(
+            "its steps together reach ([0-9.]+) of the radius", each
+        )

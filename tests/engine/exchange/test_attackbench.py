@@ -199,7 +199,7 @@ def test_a_file_of_another_model_is_refused(folder, tmp_path):
         ({"hashes": []}, "has no hashes"),
         ({"hashes": ["ab"] * N}, "SHA-512"),
         ({"hashes": ["0" * 128] * N}, "none of the 12 images"),
-        ({"targeted": True}, "a targeted run"),
+        ({"targeted": True}, "is targeted and cannot be imported"),
         ({"num_forwards": [1]}, "num_forwards"),
     ],
 )

@@ -390,7 +390,7 @@ def test_a_search_over_radii_is_probed_as_its_attack(digits, cell_of):
 
 
 def test_no_image_to_probe_on(digits, cell_of):
-    with pytest.raises(InvalidInput, match="classifies correctly: none"):
+    with pytest.raises(InvalidInput, match="classifies none"):
         probe_cell(cell_of(PGD), digits.classifier, digits.inputs, (digits.labels + 1) % 10)
     with pytest.raises(InvalidInput, match="images >= 1"):
         probe_cell(cell_of(PGD), digits.classifier, digits.inputs, digits.labels, images=0)

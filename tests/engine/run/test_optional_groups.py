@@ -266,7 +266,7 @@ def test_labels_under_attack_are_read_from_any_folder(digits, world):
     assert row.metrics["RANK"].low < got["RANK"] < row.metrics["RANK"].high
     assert np.isnan(row.metrics["RANK_max"].low)
     assert 0 < row.metrics["WITHIN@0-4+7"].n < row.metrics["WITHIN"].n == 16
-    with pytest.raises(DavylampError, match="expected numbers of classes such as 151-268"):
+    with pytest.raises(DavylampError, match="expected class numbers such as 151-268"):
         build_table(folder, metrics=["WITHIN@4-0"])
     assert np.isnan(build_table(folder, metrics=["WITHIN@5-12"]).rows[0].metrics["WITHIN@5-12"].value)
 
@@ -425,7 +425,7 @@ def test_classes_in_another_order_than_the_models_are_refused_or_shown(tmp_path,
     assert similarity_of_file(numbers, 10)[1, 9] > similarity_of_file(numbers, 10)[1, 8]
     (note,) = notes_of(words)
     assert note.endswith(
-        "its order is assumed to be the file's: 0 zero, 1 two, 2 four, 3 six, 4 eight, 5 a, 6 b, 7 c, 8 d, 9 e"
+        "assumed to be in the order of the file: 0 zero, 1 two, 2 four, 3 six, 4 eight, 5 a, 6 b, 7 c, 8 d, 9 e"
     )
     model.class_names = ("zero", "two", "four", "six", "eight", *"abcde")
     assert notes_of(words) == []

@@ -100,7 +100,7 @@ def test_an_edit_is_another_metric(folder, digits):
     [
         ("my.py:confidense", UnknownName, "unknown metric in .*did you mean confidence"),
         ("absent.py:f", Unavailable, "expected a Python file with a metric"),
-        ("my.py:strange", InvalidInput, "expected arguments of my.py:strange among .*got weather"),
+        ("my.py:strange", InvalidInput, "the argument weather of my.py:strange is not known"),
         ("my.py:torch", InvalidInput, "expected a function"),
     ],
 )

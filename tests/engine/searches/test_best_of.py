@@ -416,7 +416,7 @@ def test_a_grid_is_gone_through_turn_by_turn(digits, watched):
         (("adv-lib:fmn", "art:uap"), {}, Unsupported, "one perturbation for all images"),
         (("adv-lib:fmn", "my.py:attack"), {}, Unavailable, "expected a Python file"),
         (("adv-lib:sigma-zero", "foolbox:pgd"), {}, Unsupported, "no norm in common"),
-        (("adv-lib:ddn", "foolbox:pgd"), {}, Unsupported, "does not have norm linf"),
+        (("adv-lib:ddn", "foolbox:pgd"), {}, Unsupported, "does not support the norm linf"),
         (PAIR, {"overshoot": 0.1}, Unsupported, "none of adv-lib:fmn,foolbox:pgd has parameter overshoot"),
         (PAIR, {"max_queries": 7}, InvalidInput, ">= 8, got 7"),
         (PAIR, {"steps": 0}, InvalidInput, "steps"),

@@ -73,7 +73,7 @@ def test_a_plan_names_each_row_once(digits, images):
     models = {"a": digits.classifier, "b": digits.classifier}
     plan = make_plan(Config(attacks=tuple(choices), seeds=(0, 1)), models=models, data=images)
     (line,) = short_steps_warnings(plan.cells)
-    assert line.startswith("foolbox:pgd: its steps reach 0.67 of the radius")
+    assert line.startswith("foolbox:pgd: its steps together reach 0.67 of the radius")
 
 
 def test_a_search_that_is_given_no_step_size_reaches_its_ball(digits):
@@ -99,7 +99,7 @@ def test_a_command_names_it_before_it_runs(run, tmp_path):
     np.savez(data, images=np.random.default_rng(0).random((3, 4, 4, 1), np.float32), labels=np.array([0, 1, 2]))
     options = ("--norm", "linf", "--epsilon", "0.2", "--steps", "5", "--step-size", "0.01", "--library", "foolbox")
     _, _, err = run("compare", "pgd", "--model", f"{model}:build", "--data", f"npz:{data}", *options)
-    assert "- foolbox:pgd: its steps reach 0.25 of the radius" in err
+    assert "- foolbox:pgd: its steps together reach 0.25 of the radius" in err
 
 
 def test_steps_alone_say_whose_step_size_holds():

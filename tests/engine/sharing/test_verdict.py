@@ -244,7 +244,7 @@ _HUGE = (
         ({"claim-0-examples.npy": npy(np.zeros((1, 3, 16, 16), np.float32))}, {}, "expected"),
         ({"originals.npy": npy(np.full((16, 3, 16, 16), np.nan, np.float32))}, {}, r"\[0, 1\]"),
         ({"originals.npy": npy(np.full((16, 3, 16, 16), 0.5))}, {}, "float64"),
-        ({"originals.npy": _HUGE}, {}, "is larger than the file"),
+        ({"originals.npy": _HUGE}, {}, "larger array than the file contains"),
         ({"originals.npy": pickle.dumps(_Trap())}, {}, "damaged"),
         ({"originals.npy": npy(np.array([_Trap()], object))}, {}, "pickled"),
         ({"labels.npy": npy(np.full(16, 1 << 40))}, {}, "labels"),

@@ -151,7 +151,7 @@ def test_an_altered_byte_is_found_by_all_that_reads_numbers_and_by_verify(folder
     path.write_bytes(content)
     assert survey_folder(folder).damaged == []
     (line,) = survey_folder(folder, headers=False).damaged
-    assert "its checksum is wrong" in line
+    assert "the checksum of the record is wrong" in line
     assert read_outcomes(folder).damaged == (line,)
     assert load_outcomes(folder).attrs["damaged"] == [line]
     assert json.loads(run("status", folder, "--json")[1])["damaged"] == []
@@ -159,7 +159,7 @@ def test_an_altered_byte_is_found_by_all_that_reads_numbers_and_by_verify(folder
     other = sorted((folder / "cells").iterdir())[1]
     pq.write_table(pq.read_table(other), other)  # a plain file of Parquet is no record
     (line,) = survey_folder(folder).damaged
-    assert "its checksum is wrong" in line
+    assert "the checksum of the record is wrong" in line
 
 
 def test_cells_of_some_models_alone_are_read(folder):

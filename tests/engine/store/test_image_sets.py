@@ -57,7 +57,9 @@ def test_fewer_of_the_same_images_are_left_out_for_attacks_that_ran_on_more(run)
     run(range(16), FGSM)
     outcomes = read_outcomes(folder)
     assert [each.cell.subject.images for each in outcomes.done] == [16, 16]
-    assert list(outcomes.left_out) == ["omitted: net on 8 images of digits: they are among its 16, counted once"]
+    assert list(outcomes.left_out) == [
+        "omitted: net on 8 images of digits: these are among its 16 images, which count once"
+    ]
 
 
 def test_other_images_of_the_same_names_are_others(run):

@@ -60,7 +60,7 @@ def test_the_command_and_the_report_show_them(folder, run):
     code, out, _ = run("curves", folder, "--x-axis", "passes", "--json")
     assert [each["passes"] for each in json.loads(out)["curves"]] == [curve.passes.tolist() for curve in curves]
     code, _, err = run("curves", folder, "--x-axis", "passes", "-o", "x.svg")
-    assert (code, "the report draws these curves" in err) == (1, True)
+    assert (code, "the report contains figures" in err) == (1, True)
     assert "curve-passes-0" in build_report(folder)
 
 

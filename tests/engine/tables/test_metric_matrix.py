@@ -104,7 +104,7 @@ def test_a_metric_is_over_the_attacks_that_define_it_for_every_model(fill):
     fill({"foolbox:fgsm": {"b": 2}}, AED=torch.full((N,), torch.nan))
     frame, notes = build_matrix(folder, ["MR", "AED"])
     assert frame["AED"].to_dict() == pytest.approx({name: float(sizes.mean()) for name in "ab"})
-    assert notes == ("AED: over 1 of 2 attacks; with the other attacks undefined for at least one model",)
+    assert notes == ("AED: averaged over 1 of 2 attacks, because the others lack a value for at least one model",)
 
 
 def test_an_attack_counts_once_by_its_strongest_library(fill):
@@ -161,7 +161,9 @@ def test_defences_against_their_originals(fill):
     frame, notes = build_defence_matrix(folder, ["CRR", "MRV", "AITC"])
     assert frame["MRV"].to_dict() == pytest.approx({"d.py:blur": -6 / N, "d.py:jpeg": -3 / N})
     assert frame["CRR"].to_dict() == {"d.py:blur": 0, "d.py:jpeg": 0}
-    assert "MRV, AITC: over 2 of 3 pairs of model and attack, those with a value for all defences" in notes
+    assert (
+        "MRV, AITC: averaged over 2 of 3 pairs of model and attack, namely those with a value for all defences" in notes
+    )
     with pytest.raises(UnknownName, match="lone"):
         build_defence_matrix(folder, ["MRV"], original="lone")
 

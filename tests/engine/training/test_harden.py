@@ -178,7 +178,7 @@ def test_training_goes_on_from_weights(folder, few):
 def test_weights_whose_code_changed_are_not_run(folder):
     davylamp.harden("net.py:make", "npz:d.npz", "natural", out="w.pt", **QUICK)
     (folder / "net.py").write_text(FACTORY + "\n# edited\n")
-    with pytest.raises(InvalidInput, match=r"which has changed since; name the model: FILE.py:FACTORY\+"):
+    with pytest.raises(InvalidInput, match=r"which has changed since; give the model explicitly: FILE.py:FACTORY\+"):
         load_model("w.pt")
     assert load_model("net.py:make+w.pt").name == "net.py:make+w.pt"
     with pytest.raises(InvalidInput, match=r"do not fit net\.py:wider"):

@@ -70,7 +70,7 @@ def test_what_fails_each_time_is_given_up(fault, line, digits, serve):
     assert total_usage(remote).paid == 0
     assert total_usage(remote).retried == 4
     server.faults = ["500"]  # one that is down is tried once only, until it answers
-    with pytest.raises(ModelFailed, match="is it running"):
+    with pytest.raises(ModelFailed, match="check that the server runs"):
         remote(digits.inputs[:2])
     assert len(server.requests) == 3
     remote(digits.inputs[:2])
@@ -168,7 +168,7 @@ def test_a_server_that_is_not_there_is_one_line():
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     with pytest.raises(
-        ModelFailed, match=rf"the server at 127.0.0.1:{port} cannot be reached .* 2 times; is it running"
+        ModelFailed, match=rf"the server at 127.0.0.1:{port} cannot be reached .* 2 times; check that the server runs"
     ):
         load_model(f"http://127.0.0.1:{port}/v2/models/digits", transport=QUICK)
 

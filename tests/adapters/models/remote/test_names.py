@@ -26,7 +26,7 @@ def test_a_name_says_where_a_model_is():
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("http://user:pw@h/v2/models/x", "a model name with a user or password .host h."),
+        ("http://user:pw@h/v2/models/x", "the address contains a user or password .host h."),
         ("http://h/models/x", "for plain JSON"),
         ("http://h:99999/v2/models/x", "invalid URL"),
         ("http:///v2/models/x", "expected a remote model as http://HOST:PORT"),
@@ -36,7 +36,7 @@ def test_a_name_says_where_a_model_is():
         ("http://h/v2/models/x?classes=1", "expected classes as a whole number from 2"),
         ("http://h/v2/models/x?random=maybe", "expected random as yes or no"),
         ("http://h/v2/models/x?input=", "expected the name of the server's input"),
-        ("http://h/v2/models/x?scale=2&scale=3", "expected scale of a remote model once"),
+        ("http://h/v2/models/x?scale=2&scale=3", "scale of the remote model is given twice"),
     ],
 )
 def test_a_name_that_is_none_is_one_line(name, line):
@@ -88,7 +88,7 @@ def test_a_token_goes_to_its_host_alone(monkeypatch):
     monkeypatch.setenv("MINE", "Basic abc")
     assert token_header(address, Transport(token="MINE")) == {"Authorization": "Basic abc"}
     assert token_header(address, Transport(token="X-Api-Key=MINE")) == {"X-Api-Key": "Basic abc"}
-    with pytest.raises(InvalidInput, match="`token` needs a single host, got a, b"):
+    with pytest.raises(InvalidInput, match="`token` applies to a single host, got a, b"):
         check_token("MINE", ["http://a/v2/models/x", "http://b/v2/models/x+jpeg", "demo:x"])
     check_token("MINE", ["http://a/v2/models/x", "http://a:9/v2/models/x"])
 
@@ -97,7 +97,7 @@ def test_a_token_that_could_be_read_or_is_none_is_refused(monkeypatch):
     with pytest.raises(Unavailable, match="the environment variable NOT_SET is not set"):
         token_header(read_address("https://h/v2/models/x"), Transport(token="NOT_SET"))
     monkeypatch.setenv("MINE", SECRET)
-    with pytest.raises(InvalidInput, match=r"expected https:// for h.org") as caught:
+    with pytest.raises(InvalidInput, match=r"would be sent to h.org unencrypted") as caught:
         token_header(read_address("http://h.org/v2/models/x"), Transport(token="MINE"))
     assert SECRET not in str(caught.value)
     monkeypatch.setenv("MINE", f"{SECRET}\r\nX-Other: 1")
