@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Form, Query, UploadFile
 from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 from sqlalchemy import select
 
 from ..accounts.audit import note
@@ -14,7 +14,7 @@ from ..components.validation import ComponentRequest
 from ..database.permissions import components_for
 from ..database.records import AuditRow, ComponentRow, Kind, Role, UserRow
 from ..tasks.signing import public_key
-from ..tasks.submission import TaskRequest, cancel, change_task, find_task, retry
+from ..tasks.submission import TaskRequest, TaskSettings, cancel, change_task, find_task, retry
 from .account_pages import find_other
 from .board_pages import Asked, compare_cells, describe_cell, find_cell, of_component, send_cell
 from .boards import BoardKind
@@ -30,32 +30,9 @@ Answer = dict[str, Any]
 _SHOWN = 1000
 
 
-class TaskBody(BaseModel):
+class TaskBody(TaskSettings):
     """Settings of a new task."""
 
-    model_config = ConfigDict(extra="forbid")
-    models: list[int] = Field(description="numbers of components")
-    attacks: list[int | dict[str, Any]] = Field(
-        description="numbers, or tables with component, norm, epsilon, target, parameters, defaults"
-    )
-    data: list[int] = Field(description="numbers of components")
-    defences: list[int] = Field(
-        default=[], description="numbers of components; each model is evaluated with each defence"
-    )
-    undefended: bool = Field(default=True, description="run each model without a defence as well")
-    limit: int | None = Field(default=None, description="use at most this many images")
-    seeds: list[int] = Field(default=[0])
-    max_queries: int | None = None
-    pixels: bool = False
-    examples: str = Field(
-        default="own",
-        description="model on which examples for a defended model are made: the defended model (own), the undefended "
-        "model (original), or both",
-    )
-    order: str = Field(default="given", description="order of the attacks: given, or cheap-first")
-    stop_when_fooled: bool = Field(
-        default=False, description="whether to run each attack only on the images that no earlier attack fooled"
-    )
     title: str = ""
     visibility: str = "private"
     priority: int = 0
@@ -185,7 +162,7 @@ def list_tasks(visit: Reading, state: Annotated[str, Query(max_length=20)] = "")
 @router.post("/tasks", status_code=201)
 def add_task(visit: Submitting, body: TaskBody) -> Answer:
     """Submit a new task."""
-    settings = body.model_dump(exclude={"title", "visibility", "priority"})
+    settings = body.model_dump(include={*TaskSettings.model_fields}, exclude_none=True)
     row = submit_task(visit, TaskRequest(settings, body.title, body.visibility, body.priority))
     return plain_values(describe_task(row, visit.viewer.name))
 

@@ -141,7 +141,7 @@ def test_results_that_cannot_be_read_leave_a_task_without_a_score_once(evaluate,
     [
         ({"examples": "original"}, "needs at least one of the defences"),
         ({"examples": "both", "undefended": False}, "needs at least one of the defences"),
-        ({"examples": "theirs"}, "both, defended, original"),
+        ({"examples": "theirs"}, "examples 'theirs'"),
     ],
 )
 def test_a_protocol_that_cannot_be_is_refused(evaluate, defence, settings, line):
