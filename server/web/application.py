@@ -1,6 +1,6 @@
 """The web application of a server: web pages, JSON interface, error messages and limits on requests."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from fastapi import FastAPI, Request
@@ -26,6 +26,13 @@ from .request_context import SESSION, NoToken, Page, page_context
 
 _AWAY = (OperationalError, InterfaceError, NoConnection)  # or locked for too long
 _AGAIN = "the database is busy or unavailable; try again in a moment"
+_UNSTORABLE = "the database cannot store a value: a text has a NUL or an unpaired surrogate, or a number is too large"
+_FIXED: Mapping[type[Exception], tuple[int, str]] = {
+    **dict.fromkeys((DataError, UnicodeEncodeError), (400, _UNSTORABLE)),
+    IntegrityError: (409, "a simultaneous request made the same change; try again"),
+    **dict.fromkeys(_AWAY, (503, _AGAIN)),
+    Exception: (500, "internal error; see the server's log"),
+}
 _STATUS = ((NotFoundError, 404), (NoToken, 401), (ForbiddenError, 403), (TooManyAttempts, 429), (Unavailable, 503))
 
 
@@ -50,12 +57,8 @@ def make_pages(folder: ServerFolder) -> FastAPI:
     made.add_exception_handler(DavylampError, _explain)
     made.add_exception_handler(RequestValidationError, _explain_form)
     made.add_exception_handler(HTTPException, _explain_status)
-    for kind in (DataError, UnicodeEncodeError):
-        made.add_exception_handler(kind, _explain_text)
-    made.add_exception_handler(IntegrityError, _explain_clash)
-    for kind in _AWAY:
-        made.add_exception_handler(kind, _explain_away)
-    made.add_exception_handler(Exception, _explain_bug)
+    for kind, given in _FIXED.items():
+        made.add_exception_handler(kind, partial(_explain_fixed, *given))
     return made
 
 
@@ -129,24 +132,8 @@ def _explain_status(request: Request, error: Exception) -> Response:
     return _answer(request, error.status_code, str(error.detail))
 
 
-def _explain_text(request: Request, _: Exception) -> Response:
-    return _answer(
-        request,
-        400,
-        "the database cannot store a value: a text has a NUL or an unpaired surrogate, or a number is too large",
-    )
-
-
-def _explain_clash(request: Request, _: Exception) -> Response:
-    return _answer(request, 409, "a simultaneous request made the same change; try again")
-
-
-def _explain_away(request: Request, _: Exception) -> Response:
-    return _answer(request, 503, _AGAIN)
-
-
-def _explain_bug(request: Request, _: Exception) -> Response:
-    return _answer(request, 500, "internal error; see the server's log")
+def _explain_fixed(status: int, line: str, request: Request, _: Exception) -> Response:
+    return _answer(request, status, line)
 
 
 def _answer(request: Request, status: int, line: str) -> Response:

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
@@ -77,11 +76,8 @@ def load_pretrained(name: str, folder: Path, config: Mapping[str, Any], loader: 
         Unavailable: if they cannot be read.
     """
     transformers = load_library()
-    from safetensors import SafetensorError
-
     weights = next((folder / file for file in (_WEIGHTS, _OLD_WEIGHTS) if (folder / file).exists()), folder / _WEIGHTS)
-    errors = SafetensorError, ValueError, TypeError, AttributeError
-    with loading(name, weights, *errors), torch.random.fork_rng(devices=[]), _quiet(transformers):
+    with loading(name, weights), _quiet(transformers):
         model, info = loader.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, output_loading_info=True, dtype=torch.float32
         )
@@ -246,15 +242,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _quiet(transformers: ModuleType) -> Iterator[None]:
-    """Disable warnings, progress bars and standard output of transformers inside the block."""
+    """Disable progress bars and log messages of transformers inside the block."""
     logging = transformers.utils.logging
     bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
-        with redirect_stdout(sys.stderr), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
         logging.set_verbosity(level)
         if bars:
