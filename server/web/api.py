@@ -262,12 +262,12 @@ def get_board(visit: Reading, kind: BoardKind, asked: Asked) -> Answer:
     The score is the mean response or the ability. A leaderboard of defences also contains the metrics CAV, CCV, COS,
     CRR and CSR of each defended model, on clean images and under each attack.
     """
-    board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
+    board = visit.request.app.state.boards.show(visit.viewer, kind, asked)
     about = {"reason": board.reason, "notes": board.notes, "cells": board.cells, "data": board.data, "made": board.made}
     about |= {"score": board.score}
     if kind == "defences":
         with visit.folder.database.reading() as session:
-            about["effects"] = board_effects(session, visit.viewer, asked.filters._replace(data=board.data))
+            about["effects"] = board_effects(session, visit.viewer, asked._replace(data=board.data))
     return plain_values({"rows": [row._asdict() for row in board.rows], **about})
 
 

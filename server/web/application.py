@@ -124,7 +124,7 @@ def _explain_form(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first.get("loc", ())[1:])
-    return _answer(request, 422, f"{where}: {first.get('msg', 'expected a different value')}"[:500])
+    return _answer(request, 422, f"{where}: {first['msg'].removeprefix('Value error, ')}"[:500])
 
 
 def _explain_status(request: Request, error: Exception) -> Response:
