@@ -16,13 +16,12 @@ from ..database.records import AuditRow, ComponentRow, Kind, Role, UserRow
 from ..tasks.signing import public_key
 from ..tasks.submission import TaskRequest, TaskSettings, cancel, change_task, find_task, retry
 from .account_pages import find_other
-from .board_pages import Asked, compare_cells, describe_cell, find_cell, of_component, send_cell
+from .board_pages import Asked, compare_cells, describe_cell, find_cell, of_component, rerun_command, send_cell
 from .boards import BoardKind
 from .component_pages import register_upload, send_file
 from .evaluations import AskedSort, board_effects, list_evaluations
 from .rendering import plain_values
 from .request_context import Administering, Reading, Submitting
-from .rerun_command import rerun_command
 from .task_pages import cells_of, describe_task, read_log, send_export, submit_task, task_effects, viewer_tasks
 
 router = APIRouter(prefix="/api/v1", tags=["davylamp"])

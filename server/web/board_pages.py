@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shlex
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -11,16 +12,20 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from ...conventions import KNOWLEDGE
-from ...errors import InvalidInput
+from ...engine.attack_run import AttackRun
+from ...engine.plan.config_file import write_config
+from ...engine.plan.rerun import configs_of
+from ...engine.store.store import DamagedRecordError, ResultsStore
+from ...errors import DavylampError, InvalidInput
 from ...intervals import difference_bounds, proportion_interval
 from ..components.registration import NotFoundError, find_component
 from ..database.permissions import Viewer, cells_for, components_for
 from ..database.records import CellRow, ComponentRow, UserRow
+from ..folder import ServerFolder
 from .boards import BOARDS, METHODS, BoardKind, Filters, chosen_cells
 from .evaluations import board_effects, effects_names
 from .rendering import render
 from .request_context import Page, RequestContext
-from .rerun_command import rerun_command
 
 router = APIRouter(include_in_schema=False)
 _SHOWN, _PAIRS, _READ = 200, 1000, 5000
@@ -204,3 +209,36 @@ def _compare_pair(one: CellRow, other: CellRow) -> dict[str, Any]:
         "low": low,
         "high": high,
     }
+
+
+def rerun_command(folder: ServerFolder, row: CellRow) -> tuple[str, str]:
+    """Return the command that repeats a run, and the same settings as a TOML file for `davylamp evaluate`.
+
+    Files of components have the names OWNER/KIND-NAME-VERSION/FILE in the command and the TOML file.
+
+    Returns:
+        The command and the content of the TOML file. Both are "" if the results of the run cannot be read.
+    """
+    try:
+        record = ResultsStore(folder.task(row.task_id) / "results", create=False).read("cells", row.key)
+        cell = AttackRun.from_record(record.meta)
+        (config,) = configs_of([cell])
+        return _line(cell), write_config(config)
+    except (DamagedRecordError, DavylampError, FileNotFoundError, KeyError, TypeError, ValueError):
+        return "", ""
+
+
+def _line(cell: AttackRun) -> str:
+    if cell.search.kind == "worst-case":  # parameters of several attacks need the file
+        return "davylamp evaluate cell.toml -o again"
+    threat, subject = cell.as_planned.threat_model, cell.subject
+    options: list[tuple[str, object]] = [("models", subject.model), ("attacks", cell.attack), ("norm", threat.norm)]
+    if threat.epsilon is not None:
+        options.append(("epsilon", threat.epsilon))
+    if cell.target:
+        options.append(("target", cell.target))
+    options += [("param", f"{name}={value}") for name, value in cell.parameters.items()]
+    options += [("data", subject.data), ("limit", subject.images), ("seed", cell.seed)]
+    words = [word for name, value in options for word in (f"--{name}", str(value))]
+    flags = ["--defaults", *(["--eight-bit"] if cell.pixels else [])]
+    return shlex.join(["davylamp", "evaluate", *words, *flags, "-o", "again"])

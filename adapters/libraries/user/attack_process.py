@@ -18,8 +18,8 @@ from ....errors import AttackDied, AttackFailed, DavylampError, ModelFailed, Uns
 from ...attack import Implementation
 from ...models.sandbox.bubblewrap import visible_paths
 from ...models.sandbox.isolation import Isolation
+from ...models.sandbox.messages import bytes_of
 from ...models.sandbox.serialisation import read_states, to_plain
-from ...models.sandbox.shared_bytes import bytes_of
 from ...models.sandbox.worker_base import KeptGraphs
 from ...models.sandbox.worker_client import Surroundings, Worker, WorkerSpec, clean_text, memory_limit_bytes
 from ...user_code_guard import one_line

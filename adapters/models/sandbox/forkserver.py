@@ -21,8 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .messages import Channel, receive_with_files, send_message
-from .shared_bytes import SharedBytes
+from .messages import Channel, SharedBytes, receive_with_files, send_message
 
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, as in Linux's prctl.h
 _CRASHED = 70

@@ -21,11 +21,9 @@ from torch import Tensor
 from .... import errors
 from ....errors import AttackDied, ModelDied, ModelFailed, Unavailable, Unsupported
 from ...user_code_guard import one_line
-from .bubblewrap import environment, find_sandbox, sandboxed
+from .bubblewrap import TaskLimit, environment, find_sandbox, sandboxed
 from .isolation import Isolation
-from .messages import Channel, receive_message, send_message
-from .process_count_limit import TaskLimit
-from .shared_bytes import SharedBytes
+from .messages import Channel, SharedBytes, receive_message, send_message
 
 _START_SECONDS = 120
 _END_SECONDS = 10

@@ -11,8 +11,17 @@ from torch import Tensor, nn
 
 from ....errors import InvalidInput, MissingLibrary, Unavailable, Unsupported
 from ...user_code_guard import one_line
-from .hf import CONFIG, TRANSFORMERS, Layout, layout_of, load_library, load_pretrained, processor_of, read_json
-from .hf_processor import read_processor
+from .hf import (
+    CONFIG,
+    TRANSFORMERS,
+    Layout,
+    layout_of,
+    load_library,
+    load_pretrained,
+    processor_of,
+    read_json,
+    read_processor,
+)
 from .weights import loading, quietly
 
 _KINDS = ("clip", "siglip")  # model types whose towers are called alike

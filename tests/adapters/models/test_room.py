@@ -28,7 +28,7 @@ from davylamp.adapters.models.sandbox.isolated import (
     reset_processes,
 )
 from davylamp.adapters.models.sandbox.isolation import Isolation, read_files
-from davylamp.adapters.models.sandbox.shared_bytes import SharedBytes
+from davylamp.adapters.models.sandbox.messages import SharedBytes
 from davylamp.adapters.models.sandbox.worker_client import ForkServer, Surroundings, Worker, WorkerSpec
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.running.precision import check_precision
@@ -134,7 +134,7 @@ def flood(logits):
     return logits
 
 def lie(logits):
-    from davylamp.adapters.models.sandbox.shared_bytes import SharedBytes
+    from davylamp.adapters.models.sandbox.messages import SharedBytes
 
     huge = {"dtype": "float32", "shape": [1 << 10, 1 << 10], "strides": [1, 1 << 20], "offset": 0}
     SharedBytes.put = lambda self, tensors: [huge]
