@@ -5,12 +5,14 @@ import os
 import shutil
 import zipfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from ...engine.store.atomic_files import replace_file
 from ...errors import Unavailable
 from ..components.blobs import blob_path
 from ..components.validation import UNREADABLE, engine_name
@@ -134,11 +136,8 @@ def _lay_out(folder: ServerFolder, room: Path, row: ComponentRow, creator: str) 
         target = room / where / row.file_name
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            draft = target.with_name(f".{target.name}.{os.getpid()}")
-            shutil.copyfile(
-                blob_path(folder.blobs, row.blob), draft
-            )  # not a link, because the task's process could write to it
-            draft.replace(target)
+            stored = blob_path(folder.blobs, row.blob)
+            replace_file(target, partial(shutil.copyfile, stored))  # no link: the task's process could write to it
         if row.form == "folder" and not (room / where / "images").is_dir():
             _unpack(target, room / where)
     return engine_name(row, where)

@@ -280,3 +280,8 @@ def _sweep(parent: Path) -> None:
         if process.isdigit() and not Path("/proc", process).exists():
             with suppress(OSError):
                 place.rmdir()
+
+
+def machine_bytes() -> int:
+    """Return the memory of this machine in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

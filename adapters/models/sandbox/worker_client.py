@@ -21,7 +21,7 @@ from torch import Tensor
 from .... import errors
 from ....errors import AttackDied, ModelDied, ModelFailed, Unavailable, Unsupported
 from ...user_code_guard import one_line
-from .bubblewrap import TaskLimit, environment, find_sandbox, sandboxed
+from .bubblewrap import TaskLimit, environment, find_sandbox, machine_bytes, sandboxed
 from .isolation import Isolation
 from .messages import Channel, SharedBytes, receive_message, send_message
 
@@ -385,8 +385,3 @@ def memory_limit_bytes(isolation: Isolation, device: str) -> int:
     if isolation.gibibytes is not None:
         return int(isolation.gibibytes * 2**30)
     return machine_bytes() * 4 // 5
-
-
-def machine_bytes() -> int:
-    """Return the memory of this machine in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
