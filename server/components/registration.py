@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from ...errors import InvalidInput, Unavailable
 from ..accounts.audit import Origin, note
 from ..database.permissions import Viewer, components_for, is_owner, note_visibility
-from ..database.records import KINDS, ComponentRow, TaskComponentRow, Visibility
+from ..database.records import KINDS, ComponentRow, TaskComponentRow, UserRow, Visibility
 from ..folder import ServerFolder
 from .blobs import Upload, drop_unused, keep_upload, used_bytes
 from .validation import ComponentRequest, validate_component
@@ -88,7 +88,7 @@ def register(
     now = time.time()
     row = ComponentRow(
         kind=wish.kind,
-        creator_id=viewer.id,
+        creator=session.get_one(UserRow, viewer.id),
         form=wish.form,
         entry=wish.entry,
         file_name=called,

@@ -22,7 +22,7 @@ from ...engine.store.store import DamagedRecordError, Record, ResultsStore
 from ...errors import DavylampError
 from ..components.validation import FOREIGN
 from ..database.permissions import Viewer, cells_for
-from ..database.records import CellRow, ComponentRow, TaskComponentRow, TaskRow, UserRow
+from ..database.records import CellRow, ComponentRow, TaskComponentRow, TaskRow
 from ..folder import ServerFolder
 from .preparing import PreparedTask
 
@@ -69,8 +69,7 @@ def copy_existing_runs(
         The keys of the copied runs.
     """
     task = prepared.task
-    owner = session.get_one(UserRow, task.owner_id)
-    viewer = Viewer(owner.id, owner.name)
+    viewer = Viewer(task.owner.id, task.owner.name)
     foreign = select(TaskComponentRow.task_id).join(ComponentRow, ComponentRow.id == TaskComponentRow.component_id)
     foreign = foreign.where(ComponentRow.form.in_(FOREIGN))
     trusted = (CellRow.task_id.not_in(foreign)) | (TaskRow.owner_id == task.owner_id)

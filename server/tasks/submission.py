@@ -18,7 +18,7 @@ from ...errors import InvalidInput, MissingLibrary, UnknownName
 from ..components.registration import ForbiddenError, NotFoundError, find_component
 from ..components.validation import A_KIND, FOREIGN
 from ..database.permissions import Viewer, is_owner, note_visibility, tasks_for
-from ..database.records import ENDED, CellRow, ComponentRow, Kind, TaskComponentRow, TaskRow, Visibility
+from ..database.records import ENDED, CellRow, ComponentRow, Kind, TaskRow, UserRow, Visibility
 from ..folder import ServerFolder
 from .sandboxed import why_not_isolated
 
@@ -142,7 +142,8 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskReq
             "or cancel a task"
         )
     row = TaskRow(
-        owner_id=viewer.id,
+        owner=session.get_one(UserRow, viewer.id),
+        components=sorted({row.id: row for rows in parts.values() for row in rows}.values(), key=lambda row: row.id),
         title=wish.title[:200],
         settings=settings,
         visibility=wish.visibility,
@@ -151,9 +152,6 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskReq
         created=time.time(),
     )
     session.add(row)
-    session.flush()
-    numbers = {component.id for rows in parts.values() for component in rows}
-    session.add_all([TaskComponentRow(task_id=row.id, component_id=number) for number in sorted(numbers)])
     session.flush()
     return row
 

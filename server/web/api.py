@@ -85,8 +85,7 @@ def list_components(visit: Reading, kind: Kind | None = None) -> list[Answer]:
     with visit.folder.database.reading() as session:
         chosen = components_for(visit.viewer).order_by(ComponentRow.id).limit(_SHOWN)
         rows = session.scalars(chosen.where(ComponentRow.kind == kind) if kind else chosen).all()
-        creators = {row.id: row.name for row in session.scalars(select(UserRow))}
-    return [describe_component(row, creators[row.creator_id]) for row in rows]
+    return [describe_component(row) for row in rows]
 
 
 @router.post("/components", status_code=201)
@@ -105,7 +104,7 @@ def add_component(  # noqa: PLR0913, PLR0917 - a field each
     """Add a component. Forms other than "named" and "url" need a file."""
     card = ComponentCard(name, version, licence, description, visibility)
     row = register_upload(visit, card, ComponentRequest(kind, form, entry), file)
-    return describe_component(row, visit.viewer.name)
+    return describe_component(row)
 
 
 @router.get("/components/{number}")
@@ -113,7 +112,7 @@ def get_component(visit: Reading, number: int) -> Answer:
     """Return the description of a component."""
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, number)
-        return describe_component(row, session.get_one(UserRow, row.creator_id).name)
+        return describe_component(row)
 
 
 @router.patch("/components/{number}")
@@ -125,7 +124,7 @@ def change_component(visit: Submitting, number: int, change: CardChange) -> Answ
         if change.withdrawn is not None:
             row = withdraw(session, visit.viewer, number, back=not change.withdrawn)
         note(session, visit.origin, "changed a component", f"{number}: {', '.join(sorted(given))}")
-        return describe_component(row, session.get_one(UserRow, row.creator_id).name)
+        return describe_component(row)
 
 
 @router.delete("/components/{number}")
@@ -163,7 +162,7 @@ def add_task(visit: Submitting, body: TaskBody) -> Answer:
     """Submit a new task."""
     settings = body.model_dump(include={*TaskSettings.model_fields}, exclude_none=True)
     row = submit_task(visit, TaskRequest(settings, body.title, body.visibility, body.priority))
-    return plain_values(describe_task(row, visit.viewer.name))
+    return plain_values(describe_task(row))
 
 
 @router.get("/tasks/{number}")
@@ -171,9 +170,8 @@ def get_task(visit: Reading, number: int) -> Answer:
     """Return a task with its finished runs and the effects of its defences."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
-        owner = session.get_one(UserRow, row.owner_id).name
         cells = [describe_cell(cell) for cell in cells_of(session, number)]
-    return plain_values({**describe_task(row, owner), "effects": task_effects(row), "cells": cells})
+    return plain_values({**describe_task(row), "effects": task_effects(row), "cells": cells})
 
 
 @router.patch("/tasks/{number}")
@@ -183,7 +181,7 @@ def patch_task(visit: Submitting, number: int, change: TaskChange) -> Answer:
     with visit.folder.database.writing() as session:
         row = change_task(session, visit.viewer, number, given)
         note(session, visit.origin, "changed a task", f"{number}: {', '.join(sorted(given))}")
-        return plain_values(describe_task(row, session.get_one(UserRow, row.owner_id).name))
+        return plain_values(describe_task(row))
 
 
 @router.post("/tasks/{number}/cancel")
@@ -314,8 +312,8 @@ def list_audit(visit: Administering) -> list[Answer]:
     return [plain_values({name: getattr(row, name) for name in names}) for row in rows]
 
 
-def describe_component(row: ComponentRow, creator: str) -> Answer:
-    """Return the description of a component as JSON types. `creator` is the name of its owner."""
+def describe_component(row: ComponentRow) -> Answer:
+    """Return the description of a component as JSON types."""
     names = ("id", "kind", "name", "version", "licence", "visibility", "description", "form", "entry", "file_name")
     about = {name: getattr(row, name) for name in (*names, "state", "created", "changed")}
-    return plain_values({**about, "creator": creator, "sha256": row.blob})
+    return plain_values({**about, "creator": row.creator.name, "sha256": row.blob})

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import FileResponse, HTMLResponse
-from sqlalchemy import or_, select
+from sqlalchemy import or_
 from sqlalchemy.orm import Session
 
 from ...conventions import KNOWLEDGE
@@ -20,7 +20,7 @@ from ...errors import DavylampError, InvalidInput
 from ...intervals import difference_bounds, proportion_interval
 from ..components.registration import NotFoundError, find_component
 from ..database.permissions import Viewer, cells_for, components_for
-from ..database.records import CellRow, ComponentRow, UserRow
+from ..database.records import CellRow, ComponentRow
 from ..folder import ServerFolder
 from .boards import BOARDS, METHODS, BoardKind, Filters, chosen_cells
 from .evaluations import board_effects, effects_names
@@ -153,9 +153,8 @@ def describe_cell(row: CellRow) -> dict[str, Any]:
 
 def component_names(session: Session, viewer: Viewer) -> dict[int, str]:
     """Return the names "OWNER/NAME VERSION" of the components that a viewer may see, by component number."""
-    creators = {row.id: row.name for row in session.scalars(select(UserRow))}
     rows = session.scalars(components_for(viewer)).all()
-    return {row.id: f"{creators[row.creator_id]}/{row.name} {row.version}" for row in rows}
+    return {row.id: f"{row.creator.name}/{row.name} {row.version}" for row in rows}
 
 
 def compare_cells(session: Session, viewer: Viewer, first: ComponentRow, second: ComponentRow) -> list[dict[str, Any]]:
