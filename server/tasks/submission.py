@@ -163,7 +163,6 @@ def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         UnknownName: If a setting does not exist.
         InvalidInput: If a value is invalid.
     """
-    given = {"pixels" if name == "eight_bit" else name: value for name, value in given.items()}
     TaskSettings.check_names(given, "setting")
     try:
         read = TaskSettings.model_validate(given)
