@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Literal, NamedTuple, cast, get_args
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from sqlalchemy import delete, func, select
@@ -15,10 +15,10 @@ from ...adapters.threat_model import Norm
 from ...engine.plan.config import Order
 from ...engine.plan.schema import explain_validation
 from ...errors import InvalidInput, MissingLibrary, UnknownName
-from ..components.registration import ForbiddenError, NotFoundError, find_component
+from ..components.registration import ForbiddenError, check_visibility, find_component, find_visible
 from ..components.validation import A_KIND, FOREIGN
 from ..database.permissions import Viewer, is_owner, note_visibility, tasks_for
-from ..database.records import ENDED, CellRow, ComponentRow, Kind, TaskRow, UserRow, Visibility
+from ..database.records import ENDED, CellRow, ComponentRow, Kind, TaskRow, UserRow
 from ..folder import ServerFolder
 from .sandboxed import why_not_isolated
 
@@ -126,8 +126,7 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskReq
         raise ForbiddenError(
             "submitting a task needs a user who may submit; sign in, or use a token with the scope submit"
         )
-    if wish.visibility not in get_args(Visibility):
-        raise InvalidInput(f"expected the visibility public or private, got {str(wish.visibility)[:40]!r}")
+    check_visibility(wish.visibility)
     settings = read_settings(wish.settings)
     parts = {name: _components(session, viewer, settings, name) for name in _TITLES}
     _check_size(folder, settings)
@@ -179,10 +178,7 @@ def find_task(session: Session, viewer: Viewer, number: int) -> TaskRow:
     Raises:
         NotFoundError: If the task does not exist, or if the viewer may not see the task.
     """
-    row = session.scalar(tasks_for(viewer).where(TaskRow.id == (number if 0 < number < 2**31 else -1)))
-    if row is None:
-        raise NotFoundError(f"there is no task {number} that you can see")
-    return row
+    return find_visible(session, tasks_for(viewer), TaskRow.id, number, "task")
 
 
 def cancel(session: Session, viewer: Viewer, number: int) -> TaskRow:
@@ -215,8 +211,7 @@ def change_task(session: Session, viewer: Viewer, number: int, changes: Mapping[
     """
     row = _mine(session, viewer, number)
     visibility = changes.get("visibility", row.visibility)
-    if visibility not in get_args(Visibility):
-        raise InvalidInput(f"expected the visibility public or private, got {str(visibility)[:40]!r}")
+    check_visibility(visibility)
     if visibility != row.visibility:
         note_visibility(session)
     row.visibility, row.title = visibility, str(changes.get("title", row.title))[:200]

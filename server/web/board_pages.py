@@ -18,7 +18,7 @@ from ...engine.plan.rerun import configs_of
 from ...engine.store.store import DamagedRecordError, ResultsStore
 from ...errors import DavylampError, InvalidInput
 from ...intervals import difference_bounds, proportion_interval
-from ..components.registration import NotFoundError, find_component
+from ..components.registration import NotFoundError, find_component, find_visible
 from ..database.permissions import Viewer, cells_for, components_for
 from ..database.records import CellRow, ComponentRow
 from ..folder import ServerFolder
@@ -119,10 +119,7 @@ def find_cell(session: Session, viewer: Viewer, number: int) -> CellRow:
     Raises:
         NotFoundError: If the run does not exist, or if the viewer may not see the run.
     """
-    row = session.scalar(cells_for(viewer).where(CellRow.id == (number if 0 < number < 2**31 else -1)))
-    if row is None:
-        raise NotFoundError(f"there is no run {number} that you can see")
-    return row
+    return find_visible(session, cells_for(viewer), CellRow.id, number, "run")
 
 
 def of_component(viewer: Viewer, component: int) -> Any:
