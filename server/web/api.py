@@ -20,6 +20,7 @@ from .board_pages import Asked, compare_cells, describe_cell, find_cell, of_comp
 from .boards import BoardKind
 from .component_pages import register_upload, send_file
 from .evaluations import AskedSort, board_effects, list_evaluations
+from .rank_history import past_ranks
 from .rendering import plain_values
 from .request_context import Administering, Reading, Submitting
 from .task_pages import cells_of, describe_task, read_log, send_export, submit_task, task_effects, viewer_tasks
@@ -139,7 +140,7 @@ def get_history(visit: Reading, number: int) -> list[Answer]:
     """Return the past ranks of a component on the leaderboards, newest first."""
     with visit.folder.database.reading() as session:
         find_component(session, visit.viewer, number)
-        rows = visit.request.app.state.histories.of_component(session, visit.viewer, number)
+        rows = past_ranks(session, visit.viewer, number)
     names = ("time", "board", "data_id", "rank", "rank_low", "rank_high", "subjects", "score")
     return [{name: getattr(row, name) for name in names} for row in rows]
 

@@ -20,7 +20,7 @@ from ..components.registration import ForbiddenError, NotFoundError
 from ..folder import ServerFolder
 from . import account_pages, api, board_pages, component_pages, evaluations, task_pages
 from .boards import Boards
-from .rank_history import Histories
+from .rank_history import note_board
 from .rendering import plain_text, render, script, style
 from .request_context import SESSION, NoToken, Page, page_context
 
@@ -47,9 +47,7 @@ def make_pages(folder: ServerFolder) -> FastAPI:
         redoc_url=None,
         openapi_url="/api/v1/openapi.json",
     )
-    histories = Histories(folder)
-    made.state.folder, made.state.histories = folder, histories
-    made.state.boards = Boards(folder, histories.note_board)
+    made.state.folder, made.state.boards = folder, Boards(folder, partial(note_board, folder))
     made.state.reports = task_pages.TaskReports(folder)
     for module in (board_pages, evaluations, component_pages, task_pages, account_pages, api):
         made.include_router(module.router)

@@ -23,6 +23,7 @@ from ..database.records import KINDS, ComponentRow, Kind
 from ..folder import ServerFolder
 from .board_pages import component_names, describe_cell, of_component
 from .boards import count_fooled
+from .rank_history import past_ranks
 from .rendering import redirect, render
 from .request_context import Page, RequestContext, Sent, check_signed_in
 
@@ -74,7 +75,7 @@ def component(visit: Page, number: int) -> HTMLResponse:
         row = find_component(session, visit.viewer, number)
         cells = [describe_cell(each) for each in session.scalars(of_component(visit.viewer, row.id).limit(_SHOWN))]
         course = count_fooled(session, visit.viewer, row.id)
-        history = visit.request.app.state.histories.of_component(session, visit.viewer, row.id)
+        history = past_ranks(session, visit.viewer, row.id)
         names = component_names(session, visit.viewer)
     shown: dict[str, Any] = {"cells": cells, "course": course[-50:], "history": history, "names": names}
     return render(visit, "component.html", row=row, is_owner=is_owner(visit.viewer, row.creator_id), **shown)
