@@ -76,7 +76,7 @@ class TaskSettings(_Settings):
     attacks: list[AttackSettings] = Field(
         min_length=1,
         max_length=1000,
-        description="numbers, or tables with component, norm, epsilon, target, parameters, defaults",
+        description="numbers of components, or tables with component, norm, epsilon, target, parameters, defaults",
     )
     data: Annotated[Components, Field(min_length=1)]
     defences: Components = Field(default=[], description="each model is evaluated with each defence")
@@ -168,7 +168,7 @@ def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     except ValidationError as error:
         raise explain_validation(error) from None
     if read.examples != "own" and not (read.defences and read.undefended):
-        raise InvalidInput(f"examples = {read.examples} needs at least one of the defences, and undefended = true")
+        raise InvalidInput(f"examples = {read.examples} needs undefended = true and at least one defence")
     return {**read.model_dump(), "attacks": [each.model_dump(exclude_none=True) for each in read.attacks]}
 
 

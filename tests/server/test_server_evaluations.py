@@ -139,8 +139,8 @@ def test_results_that_cannot_be_read_leave_a_task_without_a_score_once(evaluate,
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"examples": "original"}, "needs at least one of the defences"),
-        ({"examples": "both", "undefended": False}, "needs at least one of the defences"),
+        ({"examples": "original"}, "and at least one defence"),
+        ({"examples": "both", "undefended": False}, "and at least one defence"),
         ({"examples": "theirs"}, "examples 'theirs'"),
     ],
 )

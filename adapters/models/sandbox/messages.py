@@ -183,18 +183,16 @@ class SharedBytes:
             ValueError: if a description is invalid.
         """
         if not isinstance(described, list) or len(described) > 1 << 14:
-            raise ValueError("expected a list of tensors")
+            raise ValueError("the descriptions of the tensors are not a list, or there are too many")
         checked = [_checked(each) for each in described]
         size = sum(_aligned(math.prod(shape) * dtype.itemsize) for dtype, shape, _, _ in checked)
         if size > self.size:
-            raise ValueError(
-                f"it announced tensors of {size / 2**30:.3g} GiB, expected at most {self.size / 2**30:.3g} GiB"
-            )
+            raise ValueError(f"expected tensors of at most {self.size / 2**30:.3g} GiB, got {size / 2**30:.3g} GiB")
         return [self._take(*each) for each in checked]
 
     def _take(self, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
         if offset + math.prod(shape) * dtype.itemsize > self.size:
-            raise ValueError("expected a tensor inside the shared memory")
+            raise ValueError("a tensor exceeds the shared memory")
         copy = torch.empty_strided(shape, strides, dtype=torch.uint8 if dtype == torch.bool else dtype, device="cpu")
         if copy.numel():
             copy.copy_(self._view(copy.dtype, shape, strides, offset))
@@ -221,15 +219,15 @@ def _checked(described: Any) -> tuple[torch.dtype, tuple[int, ...], tuple[int, .
         The dtype, shape, strides and offset in bytes.
     """
     if not isinstance(described, dict) or described.get("dtype") not in [*_DTYPES]:
-        raise ValueError("expected a tensor of a known type")
+        raise ValueError("a tensor has an unsupported dtype")
     dtype = _DTYPES[described["dtype"]]
     shape, strides, offset = described.get("shape"), described.get("strides"), described.get("offset")
     if not (_are_counts(shape) and _are_counts(strides) and len(shape) == len(strides) and _are_counts([offset])):
-        raise ValueError("expected the shape of a tensor as whole numbers")
+        raise ValueError("the shape, strides or offset of a tensor are not whole numbers")
     offset, count = int(offset or 0), math.prod(shape)
     reach = sum((side - 1) * stride for side, stride in zip(shape, strides, strict=True))
     if count and (reach >= count or offset % dtype.itemsize):
-        raise ValueError("expected a tensor inside the shared memory")
+        raise ValueError("the strides or the offset of a tensor are invalid")
     return dtype, tuple(shape), tuple(strides), offset
 
 

@@ -246,7 +246,7 @@ FAILURES = {
     "writes_outside": "OSError: [Errno 30] Read-only file system",
     "writes_to_the_root": "OSError: [Errno 30] Read-only file system",
     "prints_escapes": "ValueError: ?[31mred next line",
-    "returns_ten_gigabytes": "it announced tensors of 10 GiB, expected at most 1 GiB",
+    "returns_ten_gigabytes": "expected tensors of at most 1 GiB, got 10 GiB",
     "returns_another_shape": "/attack.py:returns_another_shape, got (1, 3, 16, 16)",
     "asks_about_an_array": "TypeError: expected a tensor of images for the model, got a NumPy array; convert it with",
     "returns_nothing": "to return the adversarial images, got NoneType",
