@@ -70,6 +70,10 @@ class Held:
     def put_back(self) -> bool:
         """Restore all changed values. Return whether there were any."""
         differing = self.moved()
+        if differing and isinstance(self._owner, dict) and self._only is None and not self._skip:
+            self._owner.clear()  # in place, because handles of hooks refer to it; keeps the order
+            self._owner.update(self._before)
+            return True
         self.put(
             {name: [*self._before.values()] if name is None else self._before.get(name, _ABSENT) for name in differing}
         )

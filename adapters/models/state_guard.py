@@ -1,7 +1,7 @@
 """Restores the state of a module after a library call, after freezing, and after an evaluation."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -9,11 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelFailed, ModelSpoiled
-from .held import held_by, hidden_in, torchs_for
+from .held import Held, held_by, hidden_in, torchs_for
 
 _PATIENCE = 50  # a check is due once the last one cost less than a fiftieth of the time since then
-_ABSENT = object()
-_EMPTY: dict[Any, Any] = {}  # most tables are empty: hundreds per model, checked in every run
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # integer types by element size in bytes
 # All dictionaries of torch modules: parameters, buffers, submodules and all kinds of hooks.
 _TABLES = tuple(name for name, value in vars(nn.Module()).items() if isinstance(value, dict))
@@ -35,9 +33,8 @@ class StateGuard:
     def __init__(self, model: nn.Module):
         start = time.perf_counter()
         modules, tensors = hidden_in(model)
-        self._modules = [_Module(module) for module in modules]
-        self._tensors = {id(tensor): _Copy(tensor) for module in self._modules for tensor in module.tensors()}
-        self._tensors |= {id(tensor): _Copy(tensor) for tensor in tensors}
+        self._structure = _Structure(modules)
+        self._tensors = {id(tensor): _Copy(tensor) for tensor in (*self._structure.tensors(), *tensors)}
         self._held, self._torchs = held_by(modules), torchs_for(modules)
         self._cost, self._last = time.perf_counter() - start, time.perf_counter()
         self._drifting: set[int] = set()  # tensors that the model itself changes in every query
@@ -75,8 +72,7 @@ class StateGuard:
         self._restore_tensors()
 
     def _restore_modules(self, *, plain: bool = True) -> bool:
-        changed = [module.restore(plain=plain) for module in self._modules]
-        return any([*changed, *(each.put_back() for each in self._torchs)])
+        return any([self._structure.restore(plain=plain), *(each.put_back() for each in self._torchs)])
 
     def _restore_held(self, ask: Callable[[], Tensor]) -> bool:
         moved = {held: differing for held in self._held if (differing := held.moved())}
@@ -98,52 +94,39 @@ class StateGuard:
         return replaced | {key for key in suspects if self._tensors[key].restore_values()}
 
 
-class _Module:
-    """Recorded structure of one module. A library has no access to this record."""
+class _Structure:
+    """Recorded classes, modes, hooks and submodules of modules. A library has no access to this record."""
 
-    def __init__(self, module: nn.Module):
-        self.module, self.kind, self.training = module, type(module), module.training
-        self.forward = module.__dict__.get("forward", _ABSENT)
-        attributes = module.__dict__
-        self.tables: dict[str, dict[Any, Any]] = {  # those of TorchScript are not dictionaries
-            name: dict(attributes[name]) if attributes[name] else _EMPTY
-            for name in _TABLES
-            if isinstance(attributes.get(name), dict)
-        }
-        self.plain = {name: value for name, value in module.__dict__.items() if isinstance(value, Tensor)}
+    def __init__(self, modules: Sequence[nn.Module]):
+        self._kinds = [(module, type(module), module.training) for module in modules]
+        places = [vars(module) for module in modules]
+        # The tables of TorchScript are not dictionaries.
+        tables = (place[name] for place in places for name in _TABLES if isinstance(place.get(name), dict))
+        self._held = [*(Held(place, only=("forward",)) for place in places), *map(Held, tables)]
+        names = [[name for name, value in place.items() if isinstance(value, Tensor)] for place in places]
+        self._tensors = [Held(place, only=each) for place, each in zip(places, names, strict=True) if each]
 
     def tensors(self) -> Iterator[Tensor]:
         """Yield parameters, buffers and tensors in plain attributes."""
-        yield from self.module.parameters(recurse=False)
-        yield from self.module.buffers(recurse=False)
-        yield from self.plain.values()
+        for module, _, _ in self._kinds:
+            yield from module.parameters(recurse=False)
+            yield from module.buffers(recurse=False)
+            yield from (value for value in vars(module).values() if isinstance(value, Tensor))
 
     def restore(self, *, plain: bool = True) -> bool:
-        """Restore the structure of the module. Return whether there was any change.
+        """Restore the structure. Return whether there was any change.
 
         Args:
             plain: whether to restore tensors in attributes as well.
         """
-        now, changed = self.module.__dict__, type(self.module) is not self.kind
-        if changed:
-            self.module.__class__ = self.kind
-        if self.module.training is not self.training:
-            self.module.training, changed = self.training, True
-        if now.get("forward", _ABSENT) is not self.forward:
-            changed = True
-            if self.forward is _ABSENT:
-                del now["forward"]
-            else:
-                now["forward"] = self.forward
-        for name, table in self.tables.items():
-            if (table or now[name]) and not _same(now[name], table):
-                now[name].clear()  # in place, because handles of hooks refer to it
-                now[name].update(table)
-                changed = True
-        for name, tensor in self.plain.items() if plain else ():
-            if now.get(name) is not tensor:
-                now[name], changed = tensor, True
-        return changed
+        changed = False
+        for module, kind, training in self._kinds:
+            if type(module) is not kind:
+                module.__class__, changed = kind, True
+            if module.training is not training:
+                module.training, changed = training, True
+        moved = [each.put_back() for each in (*self._held, *(self._tensors if plain else ()))]
+        return changed or any(moved)
 
 
 class _TensorRef:
@@ -185,10 +168,6 @@ class _Copy(_TensorRef):
         if changed:
             self.tensor.data.copy_(self.data)
         return changed
-
-
-def _same(now: Any, before: dict[Any, Any]) -> bool:
-    return len(now) == len(before) and all(now.get(name, _ABSENT) is value for name, value in before.items())
 
 
 def _of_other_bits(pairs: Iterable[tuple[int, Tensor, Tensor]]) -> list[int]:
@@ -321,12 +300,11 @@ def preserve_module_state(module: nn.Module) -> Iterator[None]:
     is moved inside the block, its original memory stays allocated until the end.
     """
     state_modes(module)
-    parts = [_Module(part) for part in module.modules()]
-    places = {id(tensor): _TensorRef(tensor) for part in parts for tensor in part.tensors()}
+    structure = _Structure([*module.modules()])
+    places = {id(tensor): _TensorRef(tensor) for tensor in structure.tensors()}
     try:
         yield
     finally:
-        for part in parts:
-            part.restore()
+        structure.restore()
         for place in places.values():
             place.restore()

@@ -14,6 +14,7 @@ _WORDS = {
     "bool": "true or false",
     "string": "a text",
     "tuple": "a list",
+    "list": "a list",
     "dict": "a table such as {steps = 10}",
     "mapping": "a table such as {steps = 10}",
 }
@@ -57,7 +58,7 @@ def check_record(record: type, values: Mapping[str, Any], where: str = "") -> di
     try:
         checked = _model_of(record).model_validate(_plain(values))
     except ValidationError as error:
-        raise _explain(error.errors(include_url=False)[0], where) from None
+        raise explain_validation(error, where) from None
     return {name: getattr(checked, name) for name in type(checked).model_fields}
 
 
@@ -91,7 +92,16 @@ def _plain(value: Any) -> Any:
     return value.item() if type(value).__module__ == "numpy" and not getattr(value, "ndim", 1) else value
 
 
-def _explain(error: Any, where: str) -> InvalidInput | UnknownName:
+def explain_validation(validation: Any, where: str = "") -> InvalidInput | UnknownName:
+    """Convert a `ValidationError` of pydantic to an error of one line about the first invalid value.
+
+    Args:
+        validation: the error. An `InvalidInput` that a validator raised is returned unchanged.
+        where: key path of the validated record. "" for the top level.
+    """
+    error = validation.errors(include_url=False)[0]
+    if isinstance(own := error.get("ctx", {}).get("error"), InvalidInput):
+        return own
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error["loc"])
     path = f"{where}{path}".lstrip(".")
     explained = _explain_at(path, error)
@@ -108,6 +118,8 @@ def _explain_at(path: str, error: Any) -> InvalidInput | UnknownName:
         wanted = " or ".join(known)
     elif kind in ("too_short", "string_too_short"):
         wanted = "a text" if kind == "string_too_short" else "at least one value"
+    elif kind == "too_long":
+        wanted = f"at most {limits['max_length']} values"
     elif bounds := [f"{_SIGNS[name]} {limit:.10g}" for name, limit in limits.items() if name in _SIGNS]:
         wanted = f"{'a number' if 'gt' in limits else 'a whole number'} {bounds[0]}"
     elif kind == "finite_number":

@@ -12,6 +12,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from ...engine.store.atomic_files import replace_file
 from ...errors import InvalidInput, Unavailable
 
 SERVER, TOKEN = "DAVYLAMP_SERVER", "DAVYLAMP_TOKEN"
@@ -56,13 +57,12 @@ class ServerClient:
 
     def save(self, path: str, target: Path) -> None:
         """Download a file. If the download fails, `target` is not changed."""
-        draft = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
+
+        def write(draft: Path) -> None:
             with self._open("GET", path, None, {}, {}) as answer, draft.open("wb") as file:
                 shutil.copyfileobj(answer, file, 1 << 20)
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
+
+        replace_file(target, write)
 
     def send_file(self, path: str, fields: Mapping[str, str], file: Path | None) -> Any:
         """Send a form with an optional file to the server, and return the JSON response. The file is read in chunks."""

@@ -4,13 +4,13 @@ import re
 import time
 from typing import Any, NamedTuple, get_args
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from ...errors import InvalidInput, Unavailable
 from ..accounts.audit import Origin, note
 from ..database.permissions import Viewer, components_for, is_owner, note_visibility
-from ..database.records import KINDS, ComponentRow, TaskComponentRow, Visibility
+from ..database.records import KINDS, ComponentRow, TaskComponentRow, UserRow, Visibility
 from ..folder import ServerFolder
 from .blobs import Upload, drop_unused, keep_upload, used_bytes
 from .validation import ComponentRequest, validate_component
@@ -88,7 +88,7 @@ def register(
     now = time.time()
     row = ComponentRow(
         kind=wish.kind,
-        creator_id=viewer.id,
+        creator=session.get_one(UserRow, viewer.id),
         form=wish.form,
         entry=wish.entry,
         file_name=called,
@@ -109,9 +109,19 @@ def find_component(session: Session, viewer: Viewer, number: int) -> ComponentRo
     Raises:
         NotFoundError: If the component does not exist, or if the viewer may not see the component.
     """
-    row = session.scalar(components_for(viewer).where(ComponentRow.id == _number(number)))
+    return find_visible(session, components_for(viewer), ComponentRow.id, number, "component")
+
+
+def find_visible(session: Session, chosen: Select[Any], column: Any, number: int, what: str) -> Any:
+    """Return the row with a given number among the rows that a viewer may see. `what` is its kind, for the message.
+
+    Raises:
+        NotFoundError: If there is no such row.
+    """
+    # PostgreSQL would raise an error for a number out of range.
+    row = session.scalar(chosen.where(column == number)) if 0 < number < 2**31 else None
     if row is None:
-        raise NotFoundError(f"there is no component {number} that you can see")
+        raise NotFoundError(f"there is no {what} {number} that you can see")
     return row
 
 
@@ -174,6 +184,12 @@ def _mine(session: Session, viewer: Viewer, number: int) -> ComponentRow:
     return row
 
 
+def check_visibility(visibility: Any) -> None:
+    """Raise InvalidInput unless the visibility is "public" or "private"."""
+    if visibility not in get_args(Visibility):
+        raise InvalidInput(f"expected the visibility public or private, got {str(visibility)[:40]!r}")
+
+
 def _check_card(card: ComponentCard) -> None:
     if not NAME.fullmatch(card.name):
         raise InvalidInput(
@@ -181,8 +197,7 @@ def _check_card(card: ComponentCard) -> None:
         )
     if not VERSION.fullmatch(card.version) or ".." in card.version:
         raise InvalidInput(f"expected a version of lowercase letters, digits, '.', '_', '-', got {card.version[:50]!r}")
-    if card.visibility not in get_args(Visibility):
-        raise InvalidInput(f"expected the visibility public or private, got {card.visibility[:40]!r}")
+    check_visibility(card.visibility)
     if len(card.licence) > 100 or len(card.description) > _LONGEST_TEXT:
         raise InvalidInput(
             "the licence or the description is too long: a licence has at most 100 characters, and a description "
@@ -196,11 +211,3 @@ def _check_room(session: Session, folder: ServerFolder, user_id: int, upload: Up
             f"with this file, your files would exceed {folder.settings.quota} MiB together; delete components that you "
             "do not use"
         )
-
-
-def _number(number: int) -> int:
-    """Return the number of a component unchanged if it is in the range of the database, or else -1.
-
-    No component has the number -1. PostgreSQL would raise an error for a number out of range.
-    """
-    return number if 0 < number < 2**31 else -1

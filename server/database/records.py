@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, Integer, String, Text, UniqueConstraint
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 Role = Literal["user", "admin"]
 Kind = Literal["model", "attack", "defence", "data"]
@@ -102,10 +102,11 @@ class ComponentRow(ServerTable):
     state: Mapped[str] = mapped_column(String(16), default="active")
     created: Mapped[float] = mapped_column(Float)
     changed: Mapped[float] = mapped_column(Float)
+    creator: Mapped[UserRow] = relationship(lazy="joined", innerjoin=True)
 
 
 class TaskRow(ServerTable):
-    """Task: an evaluation that a user submitted. `TaskComponentRow` contains the components of a task.
+    """Task: an evaluation that a user submitted.
 
     `settings` are the result of `read_settings`. `images` is the number of images over all runs, of which `images_done`
     are finished. `seconds` is the computing time of all attempts. `lease` is the secret of the worker that runs the
@@ -140,6 +141,8 @@ class TaskRow(ServerTable):
     score_low: Mapped[float | None] = mapped_column(Float)
     score_high: Mapped[float | None] = mapped_column(Float)
     effects: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
+    owner: Mapped[UserRow] = relationship(lazy="joined", innerjoin=True)
+    components: Mapped[list[ComponentRow]] = relationship(secondary="parts", order_by=ComponentRow.id)
 
 
 class TaskComponentRow(ServerTable):

@@ -1,6 +1,5 @@
 """Backs up the folder and database of a server into one file, and restores a server from such a file."""
 
-import hashlib
 import os
 import shutil
 import tarfile
@@ -19,6 +18,7 @@ from ..components.blobs import blob_path
 from ..database.connecting import Database, sqlite_address
 from ..database.records import BlobRow, ServerTable, UserRow
 from ..folder import ServerFolder
+from .ingest import file_digest
 
 _DATABASE = "server.db"
 _KEYS = ("secret.key", "signing.key")
@@ -171,12 +171,9 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
 
 def _check_blobs(folder: Path, digests: Iterable[str]) -> None:
     for digest in digests:
-        path, hashed = blob_path(folder, digest), hashlib.sha256()
         try:
-            with path.open("rb") as stream:
-                while piece := stream.read(1 << 20):
-                    hashed.update(piece)
+            got = file_digest(blob_path(folder, digest))
         except FileNotFoundError:
             raise Unavailable(f"the backup is incomplete: the uploaded file {digest[:12]} is missing") from None
-        if hashed.hexdigest() != digest:
+        if got != digest:
             raise Unavailable(f"the backup is damaged: the uploaded file {digest[:12]} does not match its hash")

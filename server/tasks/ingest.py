@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-import os
 import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,13 @@ from sqlalchemy.orm import Session
 
 from ...adapters.models.remote.answer_cache import FILE as ANSWERS
 from ...engine.attack_run import AttackRun
+from ...engine.store.atomic_files import replace_file
 from ...engine.store.image_results import results_of
 from ...engine.store.store import DamagedRecordError, Record, ResultsStore
 from ...errors import DavylampError
 from ..components.validation import FOREIGN
 from ..database.permissions import Viewer, cells_for
-from ..database.records import CellRow, ComponentRow, TaskComponentRow, TaskRow, UserRow
+from ..database.records import CellRow, ComponentRow, TaskComponentRow, TaskRow
 from ..folder import ServerFolder
 from .preparing import PreparedTask
 
@@ -68,8 +69,7 @@ def copy_existing_runs(
         The keys of the copied runs.
     """
     task = prepared.task
-    owner = session.get_one(UserRow, task.owner_id)
-    viewer = Viewer(owner.id, owner.name)
+    viewer = Viewer(task.owner.id, task.owner.name)
     foreign = select(TaskComponentRow.task_id).join(ComponentRow, ComponentRow.id == TaskComponentRow.component_id)
     foreign = foreign.where(ComponentRow.form.in_(FOREIGN))
     trusted = (CellRow.task_id.not_in(foreign)) | (TaskRow.owner_id == task.owner_id)
@@ -196,9 +196,7 @@ def _copy_cell(source: Path, target: Path, row: CellRow, about: Mapping[str, Any
         copy = target / each.relative_to(source)
         if each.name.endswith(".parquet") and not copy.exists():
             copy.parent.mkdir(parents=True, exist_ok=True)
-            draft = copy.with_name(f".{copy.name}.{os.getpid()}")
-            shutil.copyfile(each, draft)
-            draft.replace(copy)
+            replace_file(copy, partial(shutil.copyfile, each))
     return True
 
 

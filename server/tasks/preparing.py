@@ -5,16 +5,17 @@ import os
 import shutil
 import zipfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from ...engine.store.atomic_files import replace_file
 from ...errors import Unavailable
 from ..components.blobs import blob_path
 from ..components.validation import UNREADABLE, engine_name
-from ..database.records import ComponentRow, TaskComponentRow, TaskRow, UserRow
+from ..database.records import ComponentRow, TaskRow
 from ..folder import ServerFolder
 from .task_process import write_json
 from .task_summary import component_folder, model_names
@@ -71,16 +72,13 @@ def prepare(session: Session, folder: ServerFolder, number: int, where: Executor
     """
     task = session.get_one(TaskRow, number)
     place, settings = folder.task(number), task.settings
-    chosen = select(ComponentRow).join(TaskComponentRow, TaskComponentRow.component_id == ComponentRow.id)
-    rows = {row.id: row for row in session.scalars(chosen.where(TaskComponentRow.task_id == number))}
-    creators = {row.id: row.name for row in session.scalars(select(UserRow))}
     try:
         for name in ("room", "results"):
             (place / name).mkdir(parents=True, exist_ok=True, mode=0o700)
         for name in ("given", "outcome.json", "keys.json", "progress.json"):
             (place / name).unlink(missing_ok=True)
-        names = {row.id: _lay_out(folder, place / "room", row, creators[row.creator_id]) for row in rows.values()}
-        has_files = any(row.blob is not None for row in rows.values())
+        names = {row.id: _lay_out(folder, place / "room", row) for row in task.components}
+        has_files = any(row.blob is not None for row in task.components)
         models, configs = _configs(settings, names, where, apart=has_files and not where.trust)
         running = {"executor": where.executor, "workers": where.workers, "address": where.address}
         # A retry by the owner repeats failed runs; one after a crash resumes.
@@ -128,17 +126,14 @@ def _configs(
     return models, [{**shared, "data": names[number]} for number in settings["data"]]
 
 
-def _lay_out(folder: ServerFolder, room: Path, row: ComponentRow, creator: str) -> str:
-    where = component_folder(row, creator)
+def _lay_out(folder: ServerFolder, room: Path, row: ComponentRow) -> str:
+    where = component_folder(row)
     if row.blob is not None:
         target = room / where / row.file_name
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            draft = target.with_name(f".{target.name}.{os.getpid()}")
-            shutil.copyfile(
-                blob_path(folder.blobs, row.blob), draft
-            )  # not a link, because the task's process could write to it
-            draft.replace(target)
+            stored = blob_path(folder.blobs, row.blob)
+            replace_file(target, partial(shutil.copyfile, stored))  # no link: the task's process could write to it
         if row.form == "folder" and not (room / where / "images").is_dir():
             _unpack(target, room / where)
     return engine_name(row, where)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from ...adapters.models.sandbox.bubblewrap import find_sandbox
+from ...adapters.models.sandbox.bubblewrap import find_sandbox, machine_bytes
 
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 5.0
@@ -38,11 +38,6 @@ class TaskLimits(NamedTuple):
     def program_memory(self) -> float:
         """Memory limit of each program of a user, in GiB, with the default if `memory` is None."""
         return self.memory or max(1.0, machine_bytes() / 4 / 2**30)
-
-
-def machine_bytes() -> int:
-    """Return the memory of this machine in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class ProcessExit(NamedTuple):

@@ -13,7 +13,7 @@ from ... import __version__
 from ...engine.sharing.signed_archive import SIGNATURE, canonical_json, check_files, check_signature, sign
 from ...engine.store.store import DamagedRecordError, ResultsStore
 from ...errors import InvalidInput, Unavailable
-from ..database.records import CellRow, ComponentRow, TaskComponentRow, TaskRow, UserRow
+from ..database.records import CellRow, TaskRow
 from ..folder import ServerFolder
 from .ingest import file_digest, result_files
 
@@ -94,21 +94,18 @@ def verify_export(path: Path, key: str = "") -> dict[str, Any]:
 
 def _manifest(session: Session, folder: ServerFolder, task: TaskRow) -> dict[str, Any]:
     place = folder.task(task.id)
-    chosen = select(ComponentRow, UserRow.name).join(TaskComponentRow, TaskComponentRow.component_id == ComponentRow.id)
-    chosen = chosen.join(UserRow, UserRow.id == ComponentRow.creator_id).where(TaskComponentRow.task_id == task.id)
     components = [
-        {"number": row.id, "kind": row.kind, "name": row.name, "version": row.version, "creator": creator}
+        {"number": row.id, "kind": row.kind, "name": row.name, "version": row.version, "creator": row.creator.name}
         | {"form": row.form, "entry": row.entry, "sha256": row.blob, "licence": row.licence}
-        for row, creator in session.execute(chosen.order_by(ComponentRow.id))
+        for row in task.components
     ]
     cells = session.scalars(select(CellRow).where(CellRow.task_id == task.id).order_by(CellRow.key))
-    owner = session.get_one(UserRow, task.owner_id)
     store = ResultsStore(place / "results")
     return {
         "format": 1,
         "davylamp": __version__,
         "task": task.id,
-        "owner": owner.name,
+        "owner": task.owner.name,
         "title": task.title,
         "settings": task.settings,
         "components": components,

@@ -1,46 +1,108 @@
 """Submits, changes, cancels and repeats tasks. Tasks with invalid settings are refused when they are submitted."""
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, cast, get_args
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
+from ...adapters.coercion import read_int
+from ...adapters.parameters import parse_number
 from ...adapters.threat_model import Norm
 from ...engine.plan.config import Order
+from ...engine.plan.schema import explain_validation
 from ...errors import InvalidInput, MissingLibrary, UnknownName
-from ..components.registration import ForbiddenError, NotFoundError, find_component
+from ..components.registration import ForbiddenError, check_visibility, find_component, find_visible
 from ..components.validation import A_KIND, FOREIGN
 from ..database.permissions import Viewer, is_owner, note_visibility, tasks_for
-from ..database.records import ENDED, CellRow, ComponentRow, Kind, TaskComponentRow, TaskRow, Visibility
+from ..database.records import ENDED, CellRow, ComponentRow, Kind, TaskRow, UserRow
 from ..folder import ServerFolder
 from .sandboxed import why_not_isolated
 
 _TITLES: Mapping[str, Kind] = {"models": "model", "attacks": "attack", "defences": "defence", "data": "data"}
-_FLAGS = {"undefended": True, "pixels": False, "stop_when_fooled": False}
-_EXAMPLES = ("own", "original", "both")
-_SETTINGS = ("limit", "seeds", "max_queries", "order", "examples", *_FLAGS, *_TITLES)
-_STORED = {"eight_bit": "pixels"}  # names of settings in tasks that are stored
-_OF_ATTACKS = ("component", "norm", "epsilon", "target", "parameters", "defaults")
-_MOST_SEEDS, _MOST_PARAMETERS = 20, 30
+Component = Annotated[int, Field(ge=1, le=2**31, description="number of a component")]
+Components = Annotated[list[Component], Field(max_length=1000), AfterValidator(lambda each: list(dict.fromkeys(each)))]
+
+
+def _radius(value: Any) -> Any:
+    return parse_number(value, "a radius") if isinstance(value, str) else value
+
+
+def _plain_parameters(values: dict[str, Any]) -> dict[str, Any]:
+    if len(values) > 30 or not all(isinstance(each, (bool, int, float, str)) for each in values.values()):
+        raise InvalidInput(
+            "expected the parameters of an attack as a table of at most 30 names with numbers, texts, true or false"
+        )
+    return {name[:60]: value for name, value in values.items()}
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def check_names(cls, given: Mapping[str, Any], what: str) -> None:
+        known = [*cls.model_fields]
+        for name in given:
+            if name not in known:
+                raise UnknownName(what, str(name)[:60], known)
+
+
+class AttackSettings(_Settings):
+    """An attack of a task. It may be given as the number of its component only."""
+
+    component: Component
+    norm: Norm | None = None
+    epsilon: Annotated[float | None, Field(gt=0), BeforeValidator(_radius)] = None
+    target: Annotated[str | None, Field(max_length=40)] = None
+    parameters: Annotated[dict[str, Any], AfterValidator(_plain_parameters)] = {}
+    defaults: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return {"component": given}
+        cls.check_names(given, "setting of an attack")
+        return {name: value for name, value in given.items() if value not in (None, "")}
+
+
+class TaskSettings(_Settings):
+    """Settings of the evaluation that a task runs."""
+
+    models: Annotated[Components, Field(min_length=1)]
+    attacks: list[AttackSettings] = Field(
+        min_length=1,
+        max_length=1000,
+        description="numbers of components, or tables with component, norm, epsilon, target, parameters, defaults",
+    )
+    data: Annotated[Components, Field(min_length=1)]
+    defences: Components = Field(default=[], description="each model is evaluated with each defence")
+    undefended: bool = Field(default=True, description="run each model without a defence as well")
+    limit: int | None = Field(default=None, ge=1, le=10**6, description="use at most this many images")
+    seeds: list[Annotated[int, Field(ge=0, lt=2**32)]] = Field(default=[0], min_length=1, max_length=20)
+    max_queries: int | None = Field(default=None, ge=1, le=10**7)
+    pixels: bool = Field(default=False, description="make 8-bit images")
+    examples: Annotated[
+        Literal["own", "original", "both"], BeforeValidator(lambda each: "own" if each == "defended" else each)
+    ] = Field(
+        default="own",
+        description="model on which examples for a defended model are made: the defended model (own), the undefended "
+        "model (original), or both",
+    )
+    order: Order = Field(default="given", description="order of the attacks: given, or cheap-first")
+    stop_when_fooled: bool = Field(
+        default=False, description="whether to run each attack only on the images that no earlier attack fooled"
+    )
 
 
 class TaskRequest(NamedTuple):
     """Settings of a task that a user wants to run.
 
     Args:
-        settings: settings of the evaluation, with these keys:
-
-            - "models", "defences" and "data": lists of component numbers;
-            - "attacks": list of component numbers, or of tables with the keys "component", "norm", "epsilon", "target",
-              "parameters" and "defaults";
-            - "limit": number of images;
-            - "undefended": whether each model is also evaluated without a defence;
-            - "seeds", "max_queries", "pixels" (8-bit images), "examples", "order" and "stop_when_fooled": as in
-              `davylamp evaluate`.
+        settings: settings of the evaluation, see `TaskSettings`.
         title: title of the task.
         visibility: "public" if everybody who may see all components of the task may see the task, or "private" for the
             owner only.
@@ -64,8 +126,7 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskReq
         raise ForbiddenError(
             "submitting a task needs a user who may submit; sign in, or use a token with the scope submit"
         )
-    if wish.visibility not in get_args(Visibility):
-        raise InvalidInput(f"expected the visibility public or private, got {str(wish.visibility)[:40]!r}")
+    check_visibility(wish.visibility)
     settings = read_settings(wish.settings)
     parts = {name: _components(session, viewer, settings, name) for name in _TITLES}
     _check_size(folder, settings)
@@ -80,18 +141,16 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskReq
             "or cancel a task"
         )
     row = TaskRow(
-        owner_id=viewer.id,
+        owner=session.get_one(UserRow, viewer.id),
+        components=sorted({row.id: row for rows in parts.values() for row in rows}.values(), key=lambda row: row.id),
         title=wish.title[:200],
         settings=settings,
         visibility=wish.visibility,
-        priority=_whole("priority", wish.priority, -10, 10),
+        priority=_read_priority(wish.priority),
         state="waiting",
         created=time.time(),
     )
     session.add(row)
-    session.flush()
-    numbers = {component.id for rows in parts.values() for component in rows}
-    session.add_all([TaskComponentRow(task_id=row.id, component_id=number) for number in sorted(numbers)])
     session.flush()
     return row
 
@@ -103,30 +162,14 @@ def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         UnknownName: If a setting does not exist.
         InvalidInput: If a value is invalid.
     """
-    given = {_STORED.get(name, name): value for name, value in given.items()}
-    for name in given:
-        if name not in _SETTINGS:
-            raise UnknownName("setting", str(name)[:60], _SETTINGS)
-    settings: dict[str, Any] = {name: _numbers(name, given.get(name, ())) for name in ("models", "defences", "data")}
-    settings["attacks"] = [_attack(each) for each in _list("attacks", given.get("attacks", ()))]
-    for name in ("models", "attacks", "data"):
-        if not settings[name]:
-            raise InvalidInput(f"{name}: expected at least one component, got none")
-    settings["limit"] = _whole("limit", given["limit"], 1, 10**6) if given.get("limit") is not None else None
-    queries = given.get("max_queries")
-    settings["max_queries"] = _whole("max_queries", queries, 1, 10**7) if queries is not None else None
-    settings["seeds"] = [_whole("seeds", each, 0, 2**32 - 1) for each in _list("seeds", given.get("seeds") or [0])]
-    if len(settings["seeds"]) > _MOST_SEEDS:
-        raise InvalidInput(f"expected at most {_MOST_SEEDS} seeds, got {len(settings['seeds'])}")
-    settings["order"] = given.get("order") or "given"
-    if settings["order"] not in get_args(Order):
-        raise UnknownName("order", str(settings["order"])[:40], get_args(Order))
-    for name, usual in _FLAGS.items():
-        settings[name] = given.get(name, usual)
-        if not isinstance(settings[name], bool):
-            raise InvalidInput(f"expected {name} as true or false, got {str(settings[name])[:40]!r}")
-    settings["examples"] = _examples(given, settings)
-    return settings
+    TaskSettings.check_names(given, "setting")
+    try:
+        read = TaskSettings.model_validate(given)
+    except ValidationError as error:
+        raise explain_validation(error) from None
+    if read.examples != "own" and not (read.defences and read.undefended):
+        raise InvalidInput(f"examples = {read.examples} needs undefended = true and at least one defence")
+    return {**read.model_dump(), "attacks": [each.model_dump(exclude_none=True) for each in read.attacks]}
 
 
 def find_task(session: Session, viewer: Viewer, number: int) -> TaskRow:
@@ -135,10 +178,7 @@ def find_task(session: Session, viewer: Viewer, number: int) -> TaskRow:
     Raises:
         NotFoundError: If the task does not exist, or if the viewer may not see the task.
     """
-    row = session.scalar(tasks_for(viewer).where(TaskRow.id == (number if 0 < number < 2**31 else -1)))
-    if row is None:
-        raise NotFoundError(f"there is no task {number} that you can see")
-    return row
+    return find_visible(session, tasks_for(viewer), TaskRow.id, number, "task")
 
 
 def cancel(session: Session, viewer: Viewer, number: int) -> TaskRow:
@@ -171,13 +211,16 @@ def change_task(session: Session, viewer: Viewer, number: int, changes: Mapping[
     """
     row = _mine(session, viewer, number)
     visibility = changes.get("visibility", row.visibility)
-    if visibility not in get_args(Visibility):
-        raise InvalidInput(f"expected the visibility public or private, got {str(visibility)[:40]!r}")
+    check_visibility(visibility)
     if visibility != row.visibility:
         note_visibility(session)
     row.visibility, row.title = visibility, str(changes.get("title", row.title))[:200]
-    row.priority = _whole("priority", changes.get("priority", row.priority), -10, 10)
+    row.priority = _read_priority(changes.get("priority", row.priority))
     return row
+
+
+def _read_priority(value: Any) -> int:
+    return read_int(value, "priority as a whole number from -10 to 10", -10, 10)
 
 
 def _mine(session: Session, viewer: Viewer, number: int) -> TaskRow:
@@ -196,21 +239,6 @@ def _components(session: Session, viewer: Viewer, settings: Mapping[str, Any], n
         if row.state != "active":
             raise InvalidInput(f"{row.name} {row.version} cannot be used in new tasks, because it is {row.state}")
     return rows
-
-
-def _examples(given: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """Return the setting "examples", which chooses the models on which examples for defended models are made.
-
-    Returns:
-        "own" for the defended model, "original" for its undefended model, or "both".
-    """
-    examples = given.get("examples") or "own"
-    examples = "own" if examples == "defended" else examples  # tasks are stored with "own"
-    if examples not in _EXAMPLES:
-        raise UnknownName("value of examples", str(examples)[:40], ("defended", *_EXAMPLES[1:]))
-    if examples != "own" and not (settings["defences"] and settings["undefended"]):
-        raise InvalidInput(f"examples = {examples} needs undefended = true and at least one defence")
-    return examples
 
 
 def _check_size(folder: ServerFolder, settings: Mapping[str, Any]) -> None:
@@ -244,53 +272,3 @@ def _check_attacks(rows: Sequence[ComponentRow], settings: Mapping[str, Any]) ->
     if attacks:
         with suppress(MissingLibrary):  # a worker may have it
             check_config(config_from({**shared, "models": ["any"], "data": "any", "attacks": attacks}))
-
-
-def _attack(given: Any) -> dict[str, Any]:
-    table = dict(given) if isinstance(given, Mapping) else {"component": given}
-    for name in table:
-        if name not in _OF_ATTACKS:
-            raise UnknownName("setting of an attack", str(name)[:60], _OF_ATTACKS)
-    read: dict[str, Any] = {"component": _whole("component", table.get("component"), 1, 2**31)}
-    if table.get("norm") not in (None, ""):
-        if table["norm"] not in get_args(Norm):
-            raise UnknownName("norm", str(table["norm"])[:40], get_args(Norm))
-        read["norm"] = table["norm"]
-    if table.get("epsilon") not in (None, ""):
-        read["epsilon"] = _radius(table["epsilon"])
-    if table.get("target"):
-        read["target"] = str(table["target"])[:40]
-    parameters = table.get("parameters") or {}
-    plain = isinstance(parameters, Mapping) and len(parameters) <= _MOST_PARAMETERS
-    if not plain or any(not isinstance(value, (bool, int, float, str)) for value in parameters.values()):
-        raise InvalidInput(
-            "expected the parameters of an attack as a table of at most 30 names with numbers, texts, true or false"
-        )
-    read["parameters"] = {str(name)[:60]: value for name, value in parameters.items()}
-    read["defaults"] = table.get("defaults") is True
-    return read
-
-
-def _radius(value: Any) -> float:
-    from ...adapters.parameters import parse_number
-
-    number = parse_number(value, "a radius") if isinstance(value, str) else value
-    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < math.inf:
-        raise InvalidInput(f"expected epsilon as a positive number, got {str(value)[:40]!r}")
-    return float(number)
-
-
-def _numbers(name: str, given: Any) -> list[int]:
-    return list(dict.fromkeys(_whole(name, each, 1, 2**31) for each in _list(name, given)))
-
-
-def _list(name: str, given: Any) -> Sequence[Any]:
-    if not isinstance(given, (list, tuple)) or len(given) > 1000:
-        raise InvalidInput(f"expected {name} as a list of at most 1000 values, got {str(given)[:40]!r}")
-    return given
-
-
-def _whole(name: str, value: Any, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidInput(f"expected {name} as a whole number from {low} to {high}, got {str(value)[:40]!r}")
-    return value

@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...adapters.models.sandbox.bubblewrap import machine_bytes
+from ...engine.store.atomic_files import replace_file
 from ...errors import DavylampError, InvalidInput
-from .sandboxed import machine_bytes
 
 _GIVEN_SECONDS = 300.0
 _PROGRESS_SECONDS = 0.3
@@ -60,9 +61,7 @@ def _limit_memory(folder: Path) -> None:
 
 def write_json(path: Path, document: Any) -> None:
     """Write a JSON file. Other processes see either the old or the complete new content."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(document), encoding="utf-8")
-    draft.replace(path)
+    replace_file(path, lambda draft: draft.write_text(json.dumps(document), encoding="utf-8"))
 
 
 def run_task(folder: Path) -> dict[str, Any]:

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
-
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.results import Results, read_outcomes
 from ...engine.store.shown import robust_when_shown
@@ -16,7 +13,7 @@ from ...engine.tables.defence_table import build_defence
 from ...engine.tables.estimates import estimate_share
 from ...errors import DavylampError
 from ..components.validation import engine_name
-from ..database.records import ComponentRow, TaskComponentRow, TaskRow, UserRow
+from ..database.records import ComponentRow, TaskRow
 from ..folder import ServerFolder
 
 EFFECTS = ("CAV", "CCV", "COS", "CRR", "CSR")  # HikDeep-Sec's, section 4.2
@@ -42,17 +39,9 @@ class TaskSummary(NamedTuple):
     effects: list[dict[str, Any]]
 
 
-def component_names(session: Session, number: int) -> dict[int, str]:
-    """Return the names by which the engine loads the components of a task, by component number."""
-    chosen = select(ComponentRow).join(TaskComponentRow, TaskComponentRow.component_id == ComponentRow.id)
-    creators = {row.id: row.name for row in session.scalars(select(UserRow))}
-    rows = session.scalars(chosen.where(TaskComponentRow.task_id == number)).all()
-    return {row.id: engine_name(row, component_folder(row, creators[row.creator_id])) for row in rows}
-
-
-def component_folder(row: ComponentRow, creator: str) -> str:
+def component_folder(row: ComponentRow) -> str:
     """Return the folder that contains a component's file in a task, relative to the task's folder `room`."""
-    return f"{creator}/{row.kind}-{row.name}-{row.version}"
+    return f"{row.creator.name}/{row.kind}-{row.name}-{row.version}"
 
 
 def model_names(settings: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, tuple[int, int | None]]:
@@ -80,7 +69,7 @@ def note_summary(folder: ServerFolder, number: int) -> None:
         task = session.get(TaskRow, number)
         if task is None or task.state != "done":
             return
-        names = component_names(session, number)
+        names = {row.id: engine_name(row, component_folder(row)) for row in task.components}
     try:
         score, effects = summarise_task(folder, task, names)
     except Exception as error:  # a user's program may have written anything, and it is not tried again
@@ -104,7 +93,7 @@ def summarise_task(folder: ServerFolder, task: TaskRow, names: Mapping[int, str]
     Args:
         folder: folder of the server.
         task: database row of the task.
-        names: names by which the engine loads the components, from `component_names`.
+        names: names by which the engine loads the components, by component number.
 
     Raises:
         DavylampError: If the results cannot be read.

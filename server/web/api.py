@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Form, Query, UploadFile
 from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 from sqlalchemy import select
 
 from ..accounts.audit import note
@@ -14,15 +14,15 @@ from ..components.validation import ComponentRequest
 from ..database.permissions import components_for
 from ..database.records import AuditRow, ComponentRow, Kind, Role, UserRow
 from ..tasks.signing import public_key
-from ..tasks.submission import TaskRequest, cancel, change_task, find_task, retry
+from ..tasks.submission import TaskRequest, TaskSettings, cancel, change_task, find_task, retry
 from .account_pages import find_other
-from .board_pages import Asked, compare_cells, describe_cell, find_cell, of_component, send_cell
+from .board_pages import Asked, compare_cells, describe_cell, find_cell, of_component, rerun_command, send_cell
 from .boards import BoardKind
 from .component_pages import register_upload, send_file
 from .evaluations import AskedSort, board_effects, list_evaluations
+from .rank_history import past_ranks
 from .rendering import plain_values
 from .request_context import Administering, Reading, Submitting
-from .rerun_command import rerun_command
 from .task_pages import cells_of, describe_task, read_log, send_export, submit_task, task_effects, viewer_tasks
 
 router = APIRouter(prefix="/api/v1", tags=["davylamp"])
@@ -30,32 +30,9 @@ Answer = dict[str, Any]
 _SHOWN = 1000
 
 
-class TaskBody(BaseModel):
+class TaskBody(TaskSettings):
     """Settings of a new task."""
 
-    model_config = ConfigDict(extra="forbid")
-    models: list[int] = Field(description="numbers of components")
-    attacks: list[int | dict[str, Any]] = Field(
-        description="numbers of components, or tables with component, norm, epsilon, target, parameters, defaults"
-    )
-    data: list[int] = Field(description="numbers of components")
-    defences: list[int] = Field(
-        default=[], description="numbers of the components that are defences; each model is evaluated with each defence"
-    )
-    undefended: bool = Field(default=True, description="run each model without a defence as well")
-    limit: int | None = Field(default=None, description="use at most this many images")
-    seeds: list[int] = Field(default=[0])
-    max_queries: int | None = None
-    pixels: bool = False
-    examples: str = Field(
-        default="own",
-        description="model on which examples for a defended model are made: the defended model (own), the undefended "
-        "model (original), or both",
-    )
-    order: str = Field(default="given", description="order of the attacks: given, or cheap-first")
-    stop_when_fooled: bool = Field(
-        default=False, description="whether to run each attack only on the images that no earlier attack fooled"
-    )
     title: str = ""
     visibility: str = "private"
     priority: int = 0
@@ -109,8 +86,7 @@ def list_components(visit: Reading, kind: Kind | None = None) -> list[Answer]:
     with visit.folder.database.reading() as session:
         chosen = components_for(visit.viewer).order_by(ComponentRow.id).limit(_SHOWN)
         rows = session.scalars(chosen.where(ComponentRow.kind == kind) if kind else chosen).all()
-        creators = {row.id: row.name for row in session.scalars(select(UserRow))}
-    return [describe_component(row, creators[row.creator_id]) for row in rows]
+    return [describe_component(row) for row in rows]
 
 
 @router.post("/components", status_code=201)
@@ -129,7 +105,7 @@ def add_component(  # noqa: PLR0913, PLR0917 - a field each
     """Add a component. Forms other than "named" and "url" need a file."""
     card = ComponentCard(name, version, licence, description, visibility)
     row = register_upload(visit, card, ComponentRequest(kind, form, entry), file)
-    return describe_component(row, visit.viewer.name)
+    return describe_component(row)
 
 
 @router.get("/components/{number}")
@@ -137,7 +113,7 @@ def get_component(visit: Reading, number: int) -> Answer:
     """Return the description of a component."""
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, number)
-        return describe_component(row, session.get_one(UserRow, row.creator_id).name)
+        return describe_component(row)
 
 
 @router.patch("/components/{number}")
@@ -149,7 +125,7 @@ def change_component(visit: Submitting, number: int, change: CardChange) -> Answ
         if change.withdrawn is not None:
             row = withdraw(session, visit.viewer, number, back=not change.withdrawn)
         note(session, visit.origin, "changed a component", f"{number}: {', '.join(sorted(given))}")
-        return describe_component(row, session.get_one(UserRow, row.creator_id).name)
+        return describe_component(row)
 
 
 @router.delete("/components/{number}")
@@ -164,7 +140,7 @@ def get_history(visit: Reading, number: int) -> list[Answer]:
     """Return the past ranks of a component on the leaderboards, newest first."""
     with visit.folder.database.reading() as session:
         find_component(session, visit.viewer, number)
-        rows = visit.request.app.state.histories.of_component(session, visit.viewer, number)
+        rows = past_ranks(session, visit.viewer, number)
     names = ("time", "board", "data_id", "rank", "rank_low", "rank_high", "subjects", "score")
     return [{name: getattr(row, name) for name in names} for row in rows]
 
@@ -185,9 +161,9 @@ def list_tasks(visit: Reading, state: Annotated[str, Query(max_length=20)] = "")
 @router.post("/tasks", status_code=201)
 def add_task(visit: Submitting, body: TaskBody) -> Answer:
     """Submit a new task."""
-    settings = body.model_dump(exclude={"title", "visibility", "priority"})
+    settings = body.model_dump(include={*TaskSettings.model_fields}, exclude_none=True)
     row = submit_task(visit, TaskRequest(settings, body.title, body.visibility, body.priority))
-    return plain_values(describe_task(row, visit.viewer.name))
+    return plain_values(describe_task(row))
 
 
 @router.get("/tasks/{number}")
@@ -195,9 +171,8 @@ def get_task(visit: Reading, number: int) -> Answer:
     """Return a task with its finished runs and the effects of its defences."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
-        owner = session.get_one(UserRow, row.owner_id).name
         cells = [describe_cell(cell) for cell in cells_of(session, number)]
-    return plain_values({**describe_task(row, owner), "effects": task_effects(row), "cells": cells})
+    return plain_values({**describe_task(row), "effects": task_effects(row), "cells": cells})
 
 
 @router.patch("/tasks/{number}")
@@ -207,7 +182,7 @@ def patch_task(visit: Submitting, number: int, change: TaskChange) -> Answer:
     with visit.folder.database.writing() as session:
         row = change_task(session, visit.viewer, number, given)
         note(session, visit.origin, "changed a task", f"{number}: {', '.join(sorted(given))}")
-        return plain_values(describe_task(row, session.get_one(UserRow, row.owner_id).name))
+        return plain_values(describe_task(row))
 
 
 @router.post("/tasks/{number}/cancel")
@@ -285,12 +260,12 @@ def get_board(visit: Reading, kind: BoardKind, asked: Asked) -> Answer:
     The score is the mean response or the ability. A leaderboard of defences also contains the metrics CAV, CCV, COS,
     CRR and CSR of each defended model, on clean images and under each attack.
     """
-    board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
+    board = visit.request.app.state.boards.show(visit.viewer, kind, asked)
     about = {"reason": board.reason, "notes": board.notes, "cells": board.cells, "data": board.data, "made": board.made}
     about |= {"score": board.score}
     if kind == "defences":
         with visit.folder.database.reading() as session:
-            about["effects"] = board_effects(session, visit.viewer, asked.filters._replace(data=board.data))
+            about["effects"] = board_effects(session, visit.viewer, asked._replace(data=board.data))
     return plain_values({"rows": [row._asdict() for row in board.rows], **about})
 
 
@@ -338,8 +313,8 @@ def list_audit(visit: Administering) -> list[Answer]:
     return [plain_values({name: getattr(row, name) for name in names}) for row in rows]
 
 
-def describe_component(row: ComponentRow, creator: str) -> Answer:
-    """Return the description of a component as JSON types. `creator` is the name of its owner."""
+def describe_component(row: ComponentRow) -> Answer:
+    """Return the description of a component as JSON types."""
     names = ("id", "kind", "name", "version", "licence", "visibility", "description", "form", "entry", "file_name")
     about = {name: getattr(row, name) for name in (*names, "state", "created", "changed")}
-    return plain_values({**about, "creator": creator, "sha256": row.blob})
+    return plain_values({**about, "creator": row.creator.name, "sha256": row.blob})

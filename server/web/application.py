@@ -1,6 +1,6 @@
 """The web application of a server: web pages, JSON interface, error messages and limits on requests."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from fastapi import FastAPI, Request
@@ -20,12 +20,19 @@ from ..components.registration import ForbiddenError, NotFoundError
 from ..folder import ServerFolder
 from . import account_pages, api, board_pages, component_pages, evaluations, task_pages
 from .boards import Boards
-from .rank_history import Histories
+from .rank_history import note_board
 from .rendering import plain_text, render, script, style
 from .request_context import SESSION, NoToken, Page, page_context
 
 _AWAY = (OperationalError, InterfaceError, NoConnection)  # or locked for too long
 _AGAIN = "the database is busy or unavailable; try again in a moment"
+_UNSTORABLE = "the database cannot store a value: a text has a NUL or an unpaired surrogate, or a number is too large"
+_FIXED: Mapping[type[Exception], tuple[int, str]] = {
+    **dict.fromkeys((DataError, UnicodeEncodeError), (400, _UNSTORABLE)),
+    IntegrityError: (409, "a simultaneous request made the same change; try again"),
+    **dict.fromkeys(_AWAY, (503, _AGAIN)),
+    Exception: (500, "internal error; see the server's log"),
+}
 _STATUS = ((NotFoundError, 404), (NoToken, 401), (ForbiddenError, 403), (TooManyAttempts, 429), (Unavailable, 503))
 
 
@@ -40,9 +47,7 @@ def make_pages(folder: ServerFolder) -> FastAPI:
         redoc_url=None,
         openapi_url="/api/v1/openapi.json",
     )
-    histories = Histories(folder)
-    made.state.folder, made.state.histories = folder, histories
-    made.state.boards = Boards(folder, histories.note_board)
+    made.state.folder, made.state.boards = folder, Boards(folder, partial(note_board, folder))
     made.state.reports = task_pages.TaskReports(folder)
     for module in (board_pages, evaluations, component_pages, task_pages, account_pages, api):
         made.include_router(module.router)
@@ -50,12 +55,8 @@ def make_pages(folder: ServerFolder) -> FastAPI:
     made.add_exception_handler(DavylampError, _explain)
     made.add_exception_handler(RequestValidationError, _explain_form)
     made.add_exception_handler(HTTPException, _explain_status)
-    for kind in (DataError, UnicodeEncodeError):
-        made.add_exception_handler(kind, _explain_text)
-    made.add_exception_handler(IntegrityError, _explain_clash)
-    for kind in _AWAY:
-        made.add_exception_handler(kind, _explain_away)
-    made.add_exception_handler(Exception, _explain_bug)
+    for kind, given in _FIXED.items():
+        made.add_exception_handler(kind, partial(_explain_fixed, *given))
     return made
 
 
@@ -121,7 +122,7 @@ def _explain_form(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first.get("loc", ())[1:])
-    return _answer(request, 422, f"{where}: {first.get('msg', 'expected a different value')}"[:500])
+    return _answer(request, 422, f"{where}: {first['msg'].removeprefix('Value error, ')}"[:500])
 
 
 def _explain_status(request: Request, error: Exception) -> Response:
@@ -129,24 +130,8 @@ def _explain_status(request: Request, error: Exception) -> Response:
     return _answer(request, error.status_code, str(error.detail))
 
 
-def _explain_text(request: Request, _: Exception) -> Response:
-    return _answer(
-        request,
-        400,
-        "the database cannot store a value: a text has a NUL or an unpaired surrogate, or a number is too large",
-    )
-
-
-def _explain_clash(request: Request, _: Exception) -> Response:
-    return _answer(request, 409, "a simultaneous request made the same change; try again")
-
-
-def _explain_away(request: Request, _: Exception) -> Response:
-    return _answer(request, 503, _AGAIN)
-
-
-def _explain_bug(request: Request, _: Exception) -> Response:
-    return _answer(request, 500, "internal error; see the server's log")
+def _explain_fixed(status: int, line: str, request: Request, _: Exception) -> Response:
+    return _answer(request, status, line)
 
 
 def _answer(request: Request, status: int, line: str) -> Response:

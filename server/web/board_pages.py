@@ -1,89 +1,56 @@
 """Web pages with results: leaderboards, runs, and comparisons of two components."""
 
-import calendar
 import itertools
 import json
-import re
-import time
-from typing import Annotated, Any, NamedTuple
+import shlex
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends
 from fastapi.responses import FileResponse, HTMLResponse
-from sqlalchemy import or_, select
+from sqlalchemy import or_
 from sqlalchemy.orm import Session
 
 from ...conventions import KNOWLEDGE
-from ...errors import InvalidInput
+from ...engine.attack_run import AttackRun
+from ...engine.plan.config_file import write_config
+from ...engine.plan.rerun import configs_of
+from ...engine.store.store import DamagedRecordError, ResultsStore
+from ...errors import DavylampError, InvalidInput
 from ...intervals import difference_bounds, proportion_interval
-from ..components.registration import NotFoundError, find_component
+from ..components.registration import NotFoundError, find_component, find_visible
 from ..database.permissions import Viewer, cells_for, components_for
-from ..database.records import CellRow, ComponentRow, UserRow
-from .boards import BOARDS, METHODS, BoardKind, Filters, Method, chosen_cells
+from ..database.records import CellRow, ComponentRow
+from ..folder import ServerFolder
+from .boards import BOARDS, METHODS, BoardKind, Filters, chosen_cells
 from .evaluations import board_effects, effects_names
 from .rendering import render
 from .request_context import Page, RequestContext
-from .rerun_command import rerun_command
 
 router = APIRouter(include_in_schema=False)
 _SHOWN, _PAIRS, _READ = 200, 1000, 5000
 _PARTS = ("model_id", "attack_id", "defence_id", "data_id")
 
 
-class FilterForm(NamedTuple):
-    """Form fields that filter the runs of a leaderboard. "" in a field means no filter."""
-
-    data: Annotated[str, Query(max_length=20, description="number of a data set")] = ""
-    norm: Annotated[str, Query(max_length=20)] = ""
-    epsilon: Annotated[str, Query(max_length=40, description="radius, such as 8/255")] = ""
-    targeted: Annotated[str, Query(max_length=3, description="yes or no")] = ""
-    knowledge: Annotated[str, Query(max_length=40, description=", ".join(KNOWLEDGE))] = ""
-    creator: Annotated[str, Query(max_length=64, description="user name of the component's owner")] = ""
-    since: Annotated[str, Query(max_length=10, description="first day, YYYY-MM-DD")] = ""
-    worst_case: Annotated[str, Query(max_length=3, description="yes: only worst cases of several attacks")] = ""
-    method: Annotated[Method, Query(description="score: mean (mean response) or irt (ability)")] = "mean"
-
-    @property
-    def filters(self) -> Filters:
-        """The form fields converted to `Filters`.
-
-        Raises:
-            InvalidInput: If a field is invalid.
-        """
-        from ...adapters.parameters import parse_number
-
-        if self.data and not re.fullmatch("[0-9]{1,9}", self.data):
-            raise InvalidInput(f"expected `data` as the number of a data set, got {self.data[:40]!r}")
-        radius = float(parse_number(self.epsilon.strip(), "a radius")) if self.epsilon.strip() else 0.0
-        worst_case = "" if self.worst_case == "no" else self.worst_case
-        rest = (self.targeted, self.knowledge, self.creator, _day(self.since), worst_case, self.method)
-        return Filters(int(self.data or 0), self.norm, radius, *rest)
-
-
-Asked = Annotated[FilterForm, Depends()]
-
-
-def show_board(visit: RequestContext, kind: BoardKind, asked: FilterForm) -> HTMLResponse:
-    """Render the page with a leaderboard and the runs that pass the filters."""
-    board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
-    with visit.folder.database.reading() as session:
-        chosen = chosen_cells(visit.viewer, kind, asked.filters._replace(data=board.data))
-        cells = session.scalars(chosen.limit(_SHOWN)).all()
-        names = component_names(session, visit.viewer)
-        data = session.scalars(components_for(visit.viewer).where(ComponentRow.kind == "data")).all()
-        filters = asked.filters._replace(data=board.data)
-        effects = board_effects(session, visit.viewer, filters) if kind == "defences" else []
-        parts = effects_names(session, visit.viewer, effects)
-    shown = {"names": names, "data": data, "cells": [describe_cell(row) for row in cells], "asked": asked}
-    shown |= {"effects": effects, "parts": parts, "methods": METHODS}
-    shown["query"] = urlencode({"kind": kind, **{name: value for name, value in asked._asdict().items() if value}})
-    return render(visit, "board.html", board=board, kind=kind, kinds=BOARDS, knowledge=[*KNOWLEDGE], **shown)
+Asked = Annotated[Filters, Depends()]
 
 
 @router.get("/")
 def boards(visit: Page, asked: Asked, kind: BoardKind = "models") -> HTMLResponse:
     """Show a leaderboard of models, attacks or defences. This is the first page of the server."""
-    return show_board(visit, kind, asked)
+    board = visit.request.app.state.boards.show(visit.viewer, kind, asked)
+    filters, texts = asked._replace(data=board.data), visit.request.query_params
+    with visit.folder.database.reading() as session:
+        cells = session.scalars(chosen_cells(visit.viewer, kind, filters).limit(_SHOWN)).all()
+        names = component_names(session, visit.viewer)
+        data = session.scalars(components_for(visit.viewer).where(ComponentRow.kind == "data")).all()
+        effects = board_effects(session, visit.viewer, filters) if kind == "defences" else []
+        parts = effects_names(session, visit.viewer, effects)
+    shown = {"names": names, "data": data, "cells": [describe_cell(row) for row in cells], "asked": texts}
+    shown |= {"effects": effects, "parts": parts, "methods": METHODS}
+    chosen = {name: value for name, value in texts.items() if value and name in Filters._fields}
+    shown["query"] = urlencode({"kind": kind, **chosen})
+    return render(visit, "board.html", board=board, kind=kind, kinds=BOARDS, knowledge=[*KNOWLEDGE], **shown)
 
 
 @router.get("/cells")
@@ -99,7 +66,7 @@ def cells(visit: Page, component: int = 0) -> HTMLResponse:
 @router.get("/behind")
 def runs_behind_score(visit: Page, asked: Asked, kind: BoardKind = "models", subject: str = "") -> HTMLResponse:
     """Show the runs from which the score of one row of a leaderboard was computed. `subject` is the row's name."""
-    board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
+    board = visit.request.app.state.boards.show(visit.viewer, kind, asked)
     numbers = next((row.cells for row in board.rows if row.name == subject), None)
     if numbers is None:
         raise NotFoundError(f"the leaderboard has no row {subject[:100]!r}")
@@ -152,10 +119,7 @@ def find_cell(session: Session, viewer: Viewer, number: int) -> CellRow:
     Raises:
         NotFoundError: If the run does not exist, or if the viewer may not see the run.
     """
-    row = session.scalar(cells_for(viewer).where(CellRow.id == (number if 0 < number < 2**31 else -1)))
-    if row is None:
-        raise NotFoundError(f"there is no run {number} that you can see")
-    return row
+    return find_visible(session, cells_for(viewer), CellRow.id, number, "run")
 
 
 def of_component(viewer: Viewer, component: int) -> Any:
@@ -186,9 +150,8 @@ def describe_cell(row: CellRow) -> dict[str, Any]:
 
 def component_names(session: Session, viewer: Viewer) -> dict[int, str]:
     """Return the names "OWNER/NAME VERSION" of the components that a viewer may see, by component number."""
-    creators = {row.id: row.name for row in session.scalars(select(UserRow))}
     rows = session.scalars(components_for(viewer)).all()
-    return {row.id: f"{creators[row.creator_id]}/{row.name} {row.version}" for row in rows}
+    return {row.id: f"{row.creator.name}/{row.name} {row.version}" for row in rows}
 
 
 def compare_cells(session: Session, viewer: Viewer, first: ComponentRow, second: ComponentRow) -> list[dict[str, Any]]:
@@ -244,10 +207,34 @@ def _compare_pair(one: CellRow, other: CellRow) -> dict[str, Any]:
     }
 
 
-def _day(text: str) -> float:
-    if not text:
-        return 0.0
+def rerun_command(folder: ServerFolder, row: CellRow) -> tuple[str, str]:
+    """Return the command that repeats a run, and the same settings as a TOML file for `davylamp evaluate`.
+
+    Files of components have the names OWNER/KIND-NAME-VERSION/FILE in the command and the TOML file.
+
+    Returns:
+        The command and the content of the TOML file. Both are "" if the results of the run cannot be read.
+    """
     try:
-        return float(calendar.timegm(time.strptime(text, "%Y-%m-%d")))
-    except (ValueError, OverflowError) as error:
-        raise InvalidInput(f"expected a day as YYYY-MM-DD, got {text[:20]!r}") from error
+        record = ResultsStore(folder.task(row.task_id) / "results", create=False).read("cells", row.key)
+        cell = AttackRun.from_record(record.meta)
+        (config,) = configs_of([cell])
+        return _line(cell), write_config(config)
+    except (DamagedRecordError, DavylampError, FileNotFoundError, KeyError, TypeError, ValueError):
+        return "", ""
+
+
+def _line(cell: AttackRun) -> str:
+    if cell.search.kind == "worst-case":  # parameters of several attacks need the file
+        return "davylamp evaluate cell.toml -o again"
+    threat, subject = cell.as_planned.threat_model, cell.subject
+    options: list[tuple[str, object]] = [("models", subject.model), ("attacks", cell.attack), ("norm", threat.norm)]
+    if threat.epsilon is not None:
+        options.append(("epsilon", threat.epsilon))
+    if cell.target:
+        options.append(("target", cell.target))
+    options += [("param", f"{name}={value}") for name, value in cell.parameters.items()]
+    options += [("data", subject.data), ("limit", subject.images), ("seed", cell.seed)]
+    words = [word for name, value in options for word in (f"--{name}", str(value))]
+    flags = ["--defaults", *(["--eight-bit"] if cell.pixels else [])]
+    return shlex.join(["davylamp", "evaluate", *words, *flags, "-o", "again"])

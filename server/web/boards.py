@@ -1,18 +1,22 @@
 """Leaderboards of models, attacks and defences, computed with `davylamp.scoring` from the runs that a user may see."""
 
+import calendar
 import contextlib
 import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import pandas as pd
+from fastapi import Query
+from pydantic import AfterValidator, BeforeValidator
 from sqlalchemy import Select, func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from ...adapters.parameters import parse_number
 from ...conventions import KNOWLEDGE
 from ...engine.store.data_frames import load_outcomes
 from ...errors import DavylampError, InvalidInput
@@ -29,14 +33,34 @@ _COLUMN = {"models": CellRow.model_id, "attacks": CellRow.attack_id, "defences":
 _SUBJECTS: Mapping[str, Subjects] = {"models": "models", "attacks": "implementations", "defences": "defences"}
 Method = Literal["mean", "irt"]
 METHODS: tuple[Method, ...] = get_args(Method)
+YesNo = Literal["", "yes", "no"]
 _KEPT, _FRAMES = 64, 64
 _CLOSE = 1e-4  # relative tolerance of radii
 _MOST_FITS = 4  # fits that wait
 _FITTING = "the item response model is being fitted; load this page again in a moment"
 
 
+def _read_radius(text: Any) -> Any:
+    return parse_number(text, "a radius") if isinstance(text, str) and text.strip() else text or 0.0
+
+
+def _check_knowledge(text: str) -> str:
+    if text and text not in KNOWLEDGE:
+        raise InvalidInput(f"expected knowledge as one of {', '.join(KNOWLEDGE)}, got {text[:40]!r}")
+    return text
+
+
+def _read_day(text: Any) -> float:
+    try:
+        return float(calendar.timegm(time.strptime(text, "%Y-%m-%d"))) if text else 0.0
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(f"expected a day as YYYY-MM-DD, got {text[:20]!r}") from error
+
+
 class Filters(NamedTuple):
     """Which runs a leaderboard uses, and how it scores them. A field that is "" or 0 does not restrict the runs.
+
+    The fields are query parameters of a request, in which "" stands for 0, too.
 
     Args:
         data: number of the data's component.
@@ -51,15 +75,15 @@ class Filters(NamedTuple):
         method: "mean" to score by the mean response, or "irt" to score by the ability in an item response model.
     """
 
-    data: int = 0
-    norm: str = ""
-    epsilon: float = 0.0
-    targeted: str = ""
-    knowledge: str = ""
-    creator: str = ""
-    since: float = 0.0
-    worst_case: str = ""
-    method: Method = "mean"
+    data: Annotated[int, BeforeValidator(lambda text: text or 0), Query(ge=0, lt=10**9)] = 0
+    norm: Annotated[str, Query(max_length=20)] = ""
+    epsilon: Annotated[float, BeforeValidator(_read_radius), Query(description="radius, such as 8/255")] = 0.0
+    targeted: YesNo = ""
+    knowledge: Annotated[str, AfterValidator(_check_knowledge), Query(description=", ".join(KNOWLEDGE))] = ""
+    creator: Annotated[str, Query(max_length=64, description="user name of the component's owner")] = ""
+    since: Annotated[float, BeforeValidator(_read_day), Query(description="first day, YYYY-MM-DD")] = 0.0
+    worst_case: Annotated[YesNo, AfterValidator(lambda text: text.removeprefix("no"))] = ""
+    method: Annotated[Method, Query(description="score: mean (mean response) or irt (ability)")] = "mean"
 
 
 class BoardRow(NamedTuple):
@@ -140,10 +164,7 @@ class Boards:
 
         If an item response model has to be fitted first, a leaderboard without rows is returned, with a reason.
 
-        Raises:
-            InvalidInput: If a filter is invalid.
         """
-        chosen_cells(viewer, kind, filters)  # a fit in the background cannot report it
         with self.folder.database.reading() as session:
             rights = (private_scope(session, viewer), visibility_count(session))
             newest = session.execute(
@@ -243,9 +264,8 @@ def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[Ce
     MODEL+DEFENCE is a model of its own.
     """
     chosen = cells_for(viewer).where(CellRow.state == "done")
-    chosen = chosen.where(
-        CellRow.attack_id.is_(None) if _is_yes(filters.worst_case) else CellRow.attack_id.is_not(None)
-    )
+    of_several = filters.worst_case == "yes"
+    chosen = chosen.where(CellRow.attack_id.is_(None) if of_several else CellRow.attack_id.is_not(None))
     if kind == "attacks":
         chosen = chosen.where(CellRow.defence_id.is_(None))
     if filters.data:
@@ -255,7 +275,10 @@ def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[Ce
     if filters.epsilon:
         close = filters.epsilon * _CLOSE
         chosen = chosen.where(CellRow.epsilon.between(filters.epsilon - close, filters.epsilon + close))
-    chosen = _by_threat(chosen, filters)
+    if filters.targeted:
+        chosen = chosen.where(CellRow.targeted.is_(filters.targeted == "yes"))
+    if filters.knowledge:
+        chosen = chosen.where(CellRow.knowledge.in_(KNOWLEDGE[filters.knowledge]))
     if filters.since:
         chosen = chosen.where(CellRow.created >= filters.since)
     if filters.creator:
@@ -267,22 +290,6 @@ def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[Ce
 def is_near(epsilon: float | None, asked: float) -> bool:
     """Return whether the radius of a run equals a requested radius, except for rounding. False if it is None."""
     return epsilon is not None and abs(epsilon - asked) <= asked * _CLOSE
-
-
-def _by_threat(chosen: Select[CellRow], filters: Filters) -> Select[CellRow]:
-    if filters.targeted:
-        chosen = chosen.where(CellRow.targeted.is_(_is_yes(filters.targeted)))
-    if filters.knowledge:
-        if filters.knowledge not in KNOWLEDGE:
-            raise InvalidInput(f"expected knowledge as one of {', '.join(KNOWLEDGE)}, got {filters.knowledge[:40]!r}")
-        chosen = chosen.where(CellRow.knowledge.in_(KNOWLEDGE[filters.knowledge]))
-    return chosen
-
-
-def _is_yes(text: str) -> bool:
-    if text not in ("yes", "no", ""):
-        raise InvalidInput(f"expected yes or no in the filters, got {text[:40]!r}")
-    return text == "yes"
 
 
 def count_fooled(session: Session, viewer: Viewer, component: int) -> list[tuple[float, float]]:

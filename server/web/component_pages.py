@@ -5,7 +5,6 @@ from typing import Annotated, Any, BinaryIO
 
 from fastapi import APIRouter, File, Form, UploadFile
 from fastapi.responses import FileResponse, HTMLResponse, Response
-from sqlalchemy import select
 
 from ..accounts.audit import note
 from ..components.blobs import Upload, blob_path, take_upload
@@ -20,10 +19,11 @@ from ..components.registration import (
 )
 from ..components.validation import FORMS, ComponentRequest
 from ..database.permissions import components_for, is_owner
-from ..database.records import KINDS, ComponentRow, Kind, UserRow
+from ..database.records import KINDS, ComponentRow, Kind
 from ..folder import ServerFolder
 from .board_pages import component_names, describe_cell, of_component
 from .boards import count_fooled
+from .rank_history import past_ranks
 from .rendering import redirect, render
 from .request_context import Page, RequestContext, Sent, check_signed_in
 
@@ -39,8 +39,7 @@ def components(visit: Page, kind: Kind | None = None) -> HTMLResponse:
         chosen = components_for(visit.viewer).where(ComponentRow.state != "archived")
         chosen = chosen.where(ComponentRow.kind == kind) if kind else chosen
         rows = session.scalars(chosen.order_by(ComponentRow.kind, ComponentRow.name).limit(_SHOWN)).all()
-        creators = {row.id: row.name for row in session.scalars(select(UserRow))}
-    return render(visit, "components.html", rows=rows, creators=creators, kinds=KINDS, kind=kind)
+    return render(visit, "components.html", rows=rows, kinds=KINDS, kind=kind)
 
 
 @router.get("/new")
@@ -74,13 +73,11 @@ def component(visit: Page, number: int) -> HTMLResponse:
     """Show the page of a component: description, results and past ranks."""
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, number)
-        creator = session.get_one(UserRow, row.creator_id).name
         cells = [describe_cell(each) for each in session.scalars(of_component(visit.viewer, row.id).limit(_SHOWN))]
         course = count_fooled(session, visit.viewer, row.id)
-        history = visit.request.app.state.histories.of_component(session, visit.viewer, row.id)
+        history = past_ranks(session, visit.viewer, row.id)
         names = component_names(session, visit.viewer)
-    shown: dict[str, Any] = {"cells": cells, "course": course[-50:], "history": history, "creator": creator}
-    shown["names"] = names
+    shown: dict[str, Any] = {"cells": cells, "course": course[-50:], "history": history, "names": names}
     return render(visit, "component.html", row=row, is_owner=is_owner(visit.viewer, row.creator_id), **shown)
 
 

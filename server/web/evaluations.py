@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal, get_args
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, selectinload
 
 from ...conventions import KNOWLEDGE
 from ..components.registration import find_component
 from ..database.permissions import Viewer, tasks_for
-from ..database.records import CellRow, ComponentRow, TaskComponentRow, TaskRow, UserRow
+from ..database.records import KINDS, CellRow, ComponentRow, TaskRow, UserRow
 from .boards import BOARDS, Filters, is_near
 from .rendering import render
 from .request_context import Page
@@ -45,21 +45,14 @@ def list_evaluations(session: Session, viewer: Viewer, sort: Sort) -> list[dict[
         "highest": (is_unknown, TaskRow.score.desc(), TaskRow.id),
         "lowest": (is_unknown, TaskRow.score, TaskRow.id),
     }
-    tasks = session.scalars(
-        tasks_for(viewer).where(TaskRow.state == "done").order_by(*orders[sort]).limit(_SHOWN)
-    ).all()
+    chosen = tasks_for(viewer).where(TaskRow.state == "done").order_by(*orders[sort]).limit(_SHOWN)
+    tasks = session.scalars(chosen.options(selectinload(TaskRow.components))).all()
     numbers = [task.id for task in tasks]
-    owners = {row.id: row.name for row in session.scalars(select(UserRow))}
-    chosen = select(TaskComponentRow.task_id, ComponentRow)
-    chosen = chosen.join(ComponentRow, ComponentRow.id == TaskComponentRow.component_id)
-    parts: dict[int, list[ComponentRow]] = {}
-    for number, row in session.execute(chosen.where(TaskComponentRow.task_id.in_(numbers)).order_by(ComponentRow.id)):
-        parts.setdefault(number, []).append(row)
     runs: dict[int, list[str]] = {}
     finished = select(CellRow.task_id, CellRow.knowledge).where(CellRow.state == "done")
     for number, knowledge in session.execute(finished.where(CellRow.task_id.in_(numbers))):
         runs.setdefault(number, []).append(knowledge)
-    return [_describe(task, owners[task.owner_id], parts.get(task.id, []), runs.get(task.id, [])) for task in tasks]
+    return [_describe(task, runs.get(task.id, [])) for task in tasks]
 
 
 def board_effects(session: Session, viewer: Viewer, filters: Filters) -> list[dict[str, Any]]:
@@ -98,13 +91,14 @@ def effects_names(session: Session, viewer: Viewer, rows: Iterable[dict[str, Any
     return {part.id: f"{part.name} {part.version}" for part in parts}
 
 
-def _describe(task: TaskRow, owner: str, parts: Sequence[ComponentRow], runs: Sequence[str]) -> dict[str, Any]:
-    names = {kind: [f"{row.name} {row.version}" for row in parts if row.kind == kind] for kind in ("model", "attack")}
-    names |= {kind: [f"{row.name} {row.version}" for row in parts if row.kind == kind] for kind in ("defence", "data")}
+def _describe(task: TaskRow, runs: Sequence[str]) -> dict[str, Any]:
+    names: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for row in task.components:
+        names[row.kind].append(f"{row.name} {row.version}")
     access = dict.fromkeys("black-box" if each in KNOWLEDGE["black-box"] else each for each in runs)
     kind = "worst case" if task.settings["stop_when_fooled"] else "defence" if names["defence"] else "attack"
     about = {"id": task.id, "name": task.title or f"task {task.id}", "type": kind, "access": sorted(access)}
-    about |= {"creator": owner, "created": task.created, "finished": task.finished, "runs": len(runs)}
+    about |= {"creator": task.owner.name, "created": task.created, "finished": task.finished, "runs": len(runs)}
     scores = {name: getattr(task, name) for name in ("score", "score_low", "score_high")}
     return {**about, "examples": task.settings.get("examples", "own"), **names, **scores}
 

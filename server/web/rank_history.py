@@ -19,49 +19,40 @@ _SHOWN, _READ = 50, 500
 _EVERY_SECONDS = 60.0
 
 
-class Histories:
-    """Records and returns past ranks of components. Ranks are computed from public results only.
+def note_board(folder: ServerFolder, viewer: Viewer, kind: BoardKind, filters: Filters, board: Board) -> None:
+    """Record the ranks on a leaderboard that differ from the last recorded ranks.
 
-    Args:
-        folder: folder of the server.
+    Leaderboards with filters, and leaderboards that contain private results, are ignored.
     """
-
-    def __init__(self, folder: ServerFolder):
-        self.folder = folder
-
-    def note_board(self, viewer: Viewer, kind: BoardKind, filters: Filters, board: Board) -> None:
-        """Record the ranks on a leaderboard that differ from the last recorded ranks.
-
-        Leaderboards with filters, and leaderboards that contain private results, are ignored.
-        """
-        if viewer.is_admin or filters._replace(data=0) != Filters() or not board.rows:
+    if viewer.is_admin or filters._replace(data=0) != Filters() or not board.rows:
+        return
+    with folder.database.writing() as session:
+        if private_scope(session, viewer):
             return
-        with self.folder.database.writing() as session:
-            if private_scope(session, viewer):
-                return
-            best: dict[int, BoardRow] = {}  # attacks with several settings have several rows
-            defended = _defended_cells(session, board) if kind == "models" else set()
-            for row in board.rows:
-                if row.component is not None and defended.isdisjoint(row.cells[:1]):
-                    best.setdefault(row.component, row)
-            for row in best.values():
-                mine = (HistoryRow.component_id == row.component, HistoryRow.board == kind)
-                last = select(HistoryRow).where(*mine, HistoryRow.data_id == board.data).order_by(HistoryRow.id.desc())
-                before = session.scalar(last.limit(1))
-                now = (row.rank, row.rank_low, row.rank_high, len(board.rows))
-                if before is not None and (before.rank, before.rank_low, before.rank_high, before.subjects) == now:
-                    continue
-                ranks = {"rank": row.rank, "rank_low": row.rank_low, "rank_high": row.rank_high, "score": row.score}
-                about = {"component_id": row.component, "board": kind, "data_id": board.data, "time": time.time()}
-                session.add(HistoryRow(subjects=len(board.rows), tasks=list(board.tasks), **ranks, **about))
+        best: dict[int, BoardRow] = {}  # attacks with several settings have several rows
+        defended = _defended_cells(session, board) if kind == "models" else set()
+        for row in board.rows:
+            if row.component is not None and defended.isdisjoint(row.cells[:1]):
+                best.setdefault(row.component, row)
+        for row in best.values():
+            mine = (HistoryRow.component_id == row.component, HistoryRow.board == kind)
+            last = select(HistoryRow).where(*mine, HistoryRow.data_id == board.data).order_by(HistoryRow.id.desc())
+            before = session.scalar(last.limit(1))
+            now = (row.rank, row.rank_low, row.rank_high, len(board.rows))
+            if before is not None and (before.rank, before.rank_low, before.rank_high, before.subjects) == now:
+                continue
+            ranks = {"rank": row.rank, "rank_low": row.rank_low, "rank_high": row.rank_high, "score": row.score}
+            about = {"component_id": row.component, "board": kind, "data_id": board.data, "time": time.time()}
+            session.add(HistoryRow(subjects=len(board.rows), tasks=list(board.tasks), **ranks, **about))
 
-    def of_component(self, session: Session, viewer: Viewer, component: int) -> list[HistoryRow]:
-        """Return past ranks of a component, newest first. Ranks from tasks that the viewer may not see are omitted."""
-        mine = select(HistoryRow).where(HistoryRow.component_id == component).order_by(HistoryRow.id.desc())
-        rows = session.scalars(mine.limit(_READ)).all()
-        behind = {number for row in rows for number in row.tasks}
-        seen = set(session.scalars(tasks_for(viewer).where(TaskRow.id.in_(behind)).with_only_columns(TaskRow.id)))
-        return [row for row in rows if seen.issuperset(row.tasks)][:_SHOWN]
+
+def past_ranks(session: Session, viewer: Viewer, component: int) -> list[HistoryRow]:
+    """Return past ranks of a component, newest first. Ranks from tasks that the viewer may not see are omitted."""
+    mine = select(HistoryRow).where(HistoryRow.component_id == component).order_by(HistoryRow.id.desc())
+    rows = session.scalars(mine.limit(_READ)).all()
+    behind = {number for row in rows for number in row.tasks}
+    seen = set(session.scalars(tasks_for(viewer).where(TaskRow.id.in_(behind)).with_only_columns(TaskRow.id)))
+    return [row for row in rows if seen.issuperset(row.tasks)][:_SHOWN]
 
 
 def _defended_cells(session: Session, board: Board) -> set[int]:
@@ -79,7 +70,7 @@ def make_boards(folder: ServerFolder, boards: Boards, after: int = 0) -> int:
 
     Args:
         folder: folder of the server.
-        boards: leaderboards, which call `Histories.note_board`.
+        boards: leaderboards, which call `note_board`.
         after: number of the newest run at the previous call. 0 for the first call.
 
     Returns:

@@ -12,9 +12,8 @@ from ...adapters.http_limits import configure
 from ...adapters.http_names import listen
 from ..accounts.users import has_admin
 from ..components.blobs import clean_uploads
-from ..components.seeds import seed_components
 from ..folder import ServerFolder
-from ..tasks.first_task import seed_task
+from ..tasks.seeds import seed_components, seed_task
 from .application import make_application
 from .rank_history import keep_noting
 

@@ -21,7 +21,7 @@ from ...report.page.build import build_report, write_file
 from ..accounts.audit import note
 from ..components.registration import NotFoundError
 from ..database.permissions import Viewer, components_for, is_owner, tasks_for
-from ..database.records import KINDS, CellRow, ComponentRow, TaskComponentRow, TaskRow, UserRow
+from ..database.records import KINDS, CellRow, ComponentRow, TaskRow
 from ..folder import ServerFolder
 from ..tasks.signing import export_task
 from ..tasks.submission import TaskRequest, cancel, change_task, find_task, retry, submit
@@ -78,9 +78,7 @@ class TaskReports:
 def tasks(visit: Page) -> HTMLResponse:
     """Show the tasks that the user may see, newest first."""
     with visit.folder.database.reading() as session:
-        rows = session.scalars(tasks_for(visit.viewer).order_by(TaskRow.id.desc()).limit(_SHOWN)).all()
-        owners = {row.id: row.name for row in session.scalars(select(UserRow))}
-    return render(visit, "tasks.html", tasks=[describe_task(row, owners[row.owner_id]) for row in rows])
+        return render(visit, "tasks.html", tasks=viewer_tasks(session, visit.viewer))
 
 
 @router.get("/new")
@@ -131,16 +129,12 @@ def task(visit: Page, number: int) -> HTMLResponse:
     """Show the page of a task: progress, components, results and log."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
-        owner = session.get_one(UserRow, row.owner_id).name
         cells = [describe_cell(cell) for cell in cells_of(session, number)]
-        chosen = select(ComponentRow).join(TaskComponentRow, TaskComponentRow.component_id == ComponentRow.id)
-        parts = session.scalars(chosen.where(TaskComponentRow.task_id == number).order_by(ComponentRow.kind)).all()
+        parts = sorted(row.components, key=lambda each: each.kind)
         effects = task_effects(row)
         names = effects_names(session, visit.viewer, effects)
     shown = {"cells": cells, "parts": parts, "log": read_log(visit.folder, number), "effects": effects, "names": names}
-    return render(
-        visit, "task.html", task=describe_task(row, owner), is_owner=is_owner(visit.viewer, row.owner_id), **shown
-    )
+    return render(visit, "task.html", task=describe_task(row), is_owner=is_owner(visit.viewer, row.owner_id), **shown)
 
 
 @router.get("/{number}/log")
@@ -248,7 +242,7 @@ def submit_task(visit: RequestContext, wish: TaskRequest) -> TaskRow:
     return row
 
 
-def describe_task(row: TaskRow, owner: str) -> dict[str, Any]:
+def describe_task(row: TaskRow) -> dict[str, Any]:
     """Return the description of a task for web pages and the JSON interface.
 
     The keys are columns of `TaskRow`, "owner", "percent" (finished part of the task), "seconds" (time since the start)
@@ -262,7 +256,7 @@ def describe_task(row: TaskRow, owner: str) -> dict[str, Any]:
         share = 1.0
     passed = (row.finished or time.time()) - row.started if row.started else 0.0
     left = passed * (1 - share) / share if row.state == "running" and share > 0.02 else None
-    return {**about, "owner": owner, "percent": round(100 * share, 1), "seconds": passed, "seconds_left": left}
+    return {**about, "owner": row.owner.name, "percent": round(100 * share, 1), "seconds": passed, "seconds_left": left}
 
 
 def cells_of(session: Session, number: int) -> list[CellRow]:
@@ -315,6 +309,4 @@ def send_export(visit: RequestContext, number: int) -> StreamingResponse:
 def viewer_tasks(session: Session, viewer: Viewer, state: str = "") -> list[dict[str, Any]]:
     """Return descriptions of the newest tasks that a viewer may see, as `describe_task`."""
     chosen = tasks_for(viewer).order_by(TaskRow.id.desc()).limit(_SHOWN)
-    rows = session.scalars(chosen.where(TaskRow.state == state) if state else chosen).all()
-    owners = {row.id: row.name for row in session.scalars(select(UserRow))}
-    return [describe_task(row, owners[row.owner_id]) for row in rows]
+    return [describe_task(row) for row in session.scalars(chosen.where(TaskRow.state == state) if state else chosen)]

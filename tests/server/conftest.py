@@ -11,13 +11,13 @@ import pytest
 from davylamp.server.accounts.users import add_user
 from davylamp.server.components.blobs import take_upload
 from davylamp.server.components.registration import ComponentCard, register
-from davylamp.server.components.seeds import seed_components
 from davylamp.server.components.validation import ComponentRequest
 from davylamp.server.database.permissions import ALL_SCOPES, Viewer
 from davylamp.server.database.records import ComponentRow
 from davylamp.server.folder import ServerFolder, Settings
 from davylamp.server.tasks import task_process, work
 from davylamp.server.tasks.sandboxed import ProcessExit
+from davylamp.server.tasks.seeds import seed_components
 from davylamp.server.web.application import make_application
 from davylamp.tools.server.started import fresh_database
 

@@ -141,7 +141,7 @@ def test_results_that_cannot_be_read_leave_a_task_without_a_score_once(evaluate,
     [
         ({"examples": "original"}, "and at least one defence"),
         ({"examples": "both", "undefended": False}, "and at least one defence"),
-        ({"examples": "theirs"}, "both, defended, original"),
+        ({"examples": "theirs"}, "examples 'theirs'"),
     ],
 )
 def test_a_protocol_that_cannot_be_is_refused(evaluate, defence, settings, line):
@@ -174,4 +174,4 @@ def test_abilities_are_fitted_in_the_background(evaluate, visitor, embedded):
 def test_an_invalid_filter_is_refused_for_each_method(visitor, kind, method):
     """A fit in the background could only fail for ever, one thread for each request."""
     asked = visitor.get(f"/api/v1/leaderboards/{kind}", params={"method": method, "knowledge": "nonsense"})
-    assert asked.status_code == 400
+    assert asked.status_code == 422

@@ -9,10 +9,10 @@ from sqlalchemy import select
 
 import davylamp
 from davylamp.adapters.models.sandbox.bubblewrap import find_sandbox
-from davylamp.server.components.seeds import seed_components
 from davylamp.server.database.records import CellRow, TaskRow
 from davylamp.server.folder import ServerFolder, Settings
 from davylamp.server.tasks.sandboxed import TaskLimits
+from davylamp.server.tasks.seeds import seed_components
 from davylamp.server.tasks.signing import public_key
 from davylamp.server.tasks.submission import TaskRequest, submit
 from davylamp.server.tasks.work import TaskWorker, WorkerSettings

@@ -14,7 +14,6 @@ from sqlalchemy import select, text
 from davylamp.errors import InvalidInput, StoreMismatch, Unavailable
 from davylamp.server.accounts.users import SYSTEM, find_user, set_hours
 from davylamp.server.components.blobs import blob_path
-from davylamp.server.components.seeds import seed_components
 from davylamp.server.database.connecting import Database, sqlite_address
 from davylamp.server.database.permissions import VISITOR, cells_for, tasks_for
 from davylamp.server.database.records import (
@@ -28,8 +27,8 @@ from davylamp.server.database.records import (
 )
 from davylamp.server.folder import ServerFolder
 from davylamp.server.tasks.backup import back_up, restore
-from davylamp.server.tasks.first_task import seed_task
 from davylamp.server.tasks.leases import lease_task, list_spent, renew_lease
+from davylamp.server.tasks.seeds import seed_components, seed_task
 from davylamp.server.tasks.submission import TaskRequest, submit
 from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 from davylamp.tools.server.started import fresh_database

@@ -320,7 +320,7 @@ def test_sizes_and_names_are_limited_before_anything_is_read(folder, users, appl
 
 
 def test_a_fresh_server_shows_what_is_embedded_to_a_visitor(tmp_path):
-    from davylamp.server.components.seeds import seed_components
+    from davylamp.server.tasks.seeds import seed_components
 
     fresh = ServerFolder(tmp_path / "fresh", settings=Settings(cheap=True))
     with fresh.database.writing() as session:

@@ -15,10 +15,10 @@ from urllib.request import urlopen
 from sqlalchemy import select
 
 from davylamp.server.accounts.users import add_user, generate_password
-from davylamp.server.components.seeds import seed_components
 from davylamp.server.database.permissions import ALL_SCOPES, Viewer
 from davylamp.server.database.records import ComponentRow, TaskRow
 from davylamp.server.folder import ServerFolder
+from davylamp.server.tasks.seeds import seed_components
 from davylamp.server.tasks.submission import TaskRequest, submit
 
 

@@ -18,10 +18,10 @@ from ....errors import AttackDied, AttackFailed, DavylampError, ModelFailed, Uns
 from ...attack import Implementation
 from ...models.sandbox.bubblewrap import visible_paths
 from ...models.sandbox.isolation import Isolation
+from ...models.sandbox.messages import bytes_of
 from ...models.sandbox.serialisation import read_states, to_plain
-from ...models.sandbox.shared_bytes import bytes_of
 from ...models.sandbox.worker_base import KeptGraphs
-from ...models.sandbox.worker_client import Worker, WorkerSpec, clean_text, forkserver_for, memory_limit_bytes
+from ...models.sandbox.worker_client import Surroundings, Worker, WorkerSpec, clean_text, memory_limit_bytes
 from ...user_code_guard import one_line
 from .isolated_attack import IsolatedAttack, implementation_from_description
 
@@ -104,14 +104,14 @@ def _worker(name: str, path: Path, isolation: Isolation, most: int = 1) -> Itera
     `most` is the largest total size, in bytes, of the tensors in a message of the process.
     """
     strict = isolation.isolate == "strict"
-    server = forkserver_for(strict, visible_paths([path], strict=strict), guest=str(path.resolve()))
+    around = Surroundings(strict, visible_paths([path], strict=strict), guest=True)
     text = path.read_bytes()
     used = [name for name in _SLOW if re.search(rb"\b(?:import|from)\s+" + name.encode() + rb"\b", text)]
     packages = (_MODULE, *(module for each in used for module in _SLOW[each]))
     serve, size = f"{_MODULE}:run_attack_worker", memory_limit_bytes(isolation, "cpu")
     spec = WorkerSpec(serve, packages, size, _LARGEST_FILE, _PROCESSES, most)
     too_long = f"was killed after {isolation.seconds:g} seconds (--time-limit), to which model queries do not count"
-    worker = Worker(name, server, spec, seconds=isolation.seconds, too_long=too_long, died=AttackDied)
+    worker = Worker(name, around, spec, seconds=isolation.seconds, too_long=too_long, died=AttackDied)
     try:
         yield worker
     finally:

@@ -1,8 +1,6 @@
 """Purification: noise is added to an image and removed in steps by a denoiser of the user or of diffusers."""
 
-import sys
-import warnings
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -123,22 +121,18 @@ class DiffusersDenoiser(nn.Module):
 
 
 def _load_diffusers(folder: Path) -> DiffusersDenoiser:
+    from ..zoo.weights import loading, quietly  # which imports this package
+
     if not folder.is_dir():
         raise Unavailable(f"expected FILE.py:FUNCTION or a folder of diffusers as the denoiser, got {folder}")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quietly():
             from diffusers.models.unets.unet_2d import UNet2DModel
             from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
     except ImportError as error:
         raise MissingLibrary(error.name or "diffusers", "hf") from error
-    from safetensors import SafetensorError
-
-    from ..zoo.weights import loading
-
     unet, scheduler = (part if (part := folder / each).is_dir() else folder for each in ("unet", "scheduler"))
-    errors = SafetensorError, ValueError, TypeError, AttributeError
-    with loading(f"purify:{folder}", unet, *errors), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
+    with loading(f"purify:{folder}", unet):
         model: Any = UNet2DModel.from_pretrained(unet, local_files_only=True, low_cpu_mem_usage=False)
         noises = DDPMScheduler.from_pretrained(scheduler, local_files_only=True)
     if model.config.class_embed_type is not None or model.config.num_class_embeds is not None:

@@ -19,9 +19,7 @@ class TorchvisionResizePad(Transform):
     The smaller image is put at a random place on a black image of the original size.
     """
 
-    def __init__(self, smallest: float):
-        super().__init__()
-        self.smallest = smallest
+    smallest: float
 
     def _change(self, images: Tensor) -> Tensor:
         return torch.stack([self._place(image) for image in images])
@@ -40,9 +38,7 @@ class TorchvisionResizePad(Transform):
 class TorchvisionCropRescale(Transform):
     """Random crop of the image, enlarged to the original size with torchvision's bilinear interpolation."""
 
-    def __init__(self, scale: float):
-        super().__init__()
-        self.scale = scale
+    scale: float
 
     def _change(self, images: Tensor) -> Tensor:
         from torchvision.transforms.v2.functional import resized_crop
@@ -59,9 +55,7 @@ class TorchvisionCropRescale(Transform):
 class TorchvisionNoise(Transform):
     """torchvision's Gaussian noise, with the result clipped to [0, 1]."""
 
-    def __init__(self, sigma: float):
-        super().__init__()
-        self.sigma = sigma
+    sigma: float
 
     def _change(self, images: Tensor) -> Tensor:
         from torchvision.transforms.v2.functional import gaussian_noise

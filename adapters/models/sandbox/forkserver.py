@@ -1,8 +1,8 @@
-"""The fork server: a process that forks workers on request. It loads torch, but never runs a model or an attack itself.
+"""The fork server: a process that forks workers, one after the other. It never runs a model or an attack itself.
 
-The fork server serves only the process that started it. When that process ends, the fork server ends all workers and
-itself. A worker runs until the other end of its socket is closed. The last message on this socket reports how the
-worker ended.
+The fork server has loaded torch, so a worker starts quickly. It serves only the process that started it. When that
+process ends, the fork server ends its worker and itself. A worker runs until the other end of its socket is closed. The
+last message on this socket reports how the worker ended.
 """
 
 import ctypes
@@ -16,13 +16,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from .messages import Channel, receive_with_files, send_message
-from .shared_bytes import SharedBytes
+from .messages import Channel, SharedBytes, receive_with_files, send_message
 
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, as in Linux's prctl.h
 _CRASHED = 70
@@ -45,176 +44,128 @@ def run_forkserver() -> None:
         os.dup2(nothing.fileno(), 0)
     _die_with(os.getppid())
     _load([f"{__package__}.model_worker"])
-    server = _ForkServer(control)
+    woken, wake = os.pipe()
+    for end in (woken, wake):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    is_alone = _is_alone()
     with suppress(OSError, EOFError, ValueError):
-        server.run()
-    server.end(list(server.workers))
+        while True:
+            request, files = receive_with_files(control)
+            _load(request["packages"])
+            _run_worker(request, files, control, (woken, wake), is_counted=is_alone and bool(request["processes"]))
     os._exit(0)
 
 
-class _Forked(NamedTuple):
-    """A worker: its socket, and its limits on processes and memory.
+def _run_worker(
+    request: dict[str, Any], files: list[int], control: socket.socket, wake_up: tuple[int, int], *, is_counted: bool
+) -> None:
+    """Run a worker until it ends, its socket is closed, or it exceeds its limits. Then end its child processes.
 
-    Processes or memory with a limit of 0 are not counted.
-    """
-
-    wire: socket.socket
-    processes: int
-    bytes: int
-
-
-class _ForkServer:
-    """A server that forks workers on request, and keeps them by process id.
-
-    Each untrusted worker runs in its own sandbox. The server counts the processes and the memory of the sandbox, and
-    ends all its processes when the worker ends. It does this because the system's limits are not sufficient:
-    `RLIMIT_DATA` applies to each process separately, and `RLIMIT_NPROC` does not apply to root. In older kernels, all
-    sandboxes share the limit `RLIMIT_NPROC`.
+    For an untrusted worker, the processes and the memory of the whole sandbox are counted, because the system's limits
+    are not sufficient: `RLIMIT_DATA` applies to each process separately, and `RLIMIT_NPROC` does not apply to root. In
+    older kernels, all sandboxes share the limit `RLIMIT_NPROC`.
 
     Args:
-        control: socket from which requests are received.
+        request: code and limits of the worker, see `WorkerSpec`.
+        files: the worker's socket, and its memory for either direction.
+        control: socket to the parent process, which is told when the worker has started and when it has ended.
+        wake_up: pipe to which a byte is written when a child process ends.
+        is_counted: whether the worker is untrusted and alone in its sandbox.
     """
-
-    def __init__(self, control: socket.socket):
-        self._control, self._alone = control, _is_alone()
-        self.workers: dict[int, _Forked] = {}
-        self._woken, wake = self._wake_up = os.pipe()
-        for end in self._wake_up:
-            os.set_blocking(end, False)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-
-    def run(self) -> None:
-        """Serve requests until the parent process closes the connection.
-
-        Raises:
-            OSError, EOFError, ValueError: when the connection is closed.
-        """
-        while True:
-            has_request, left = self._wait()
-            self._reap()
-            if why := self._too_much():
-                counted = [process for process, worker in self.workers.items() if worker.processes]
-                for process in counted:
-                    self._report(process, None, why)
-                self.end(counted)
-            self.end([process for process in left if process in self.workers])
-            if has_request:
-                self._answer()
-
-    def _wait(self) -> tuple[bool, list[int]]:
-        """Wait until a request arrives, a worker ends, a socket is closed, or untrusted workers must be checked.
-
-        The server looks for a request first. Therefore every socket that was closed before the request was sent is
-        included.
-
-        Returns:
-            Whether a request has arrived, and the workers whose socket the parent process has closed.
-        """
-        watched = select.poll()
-        watched.register(self._control, select.POLLIN)
-        watched.register(self._woken, select.POLLIN)
-        processes = {worker.wire.fileno(): process for process, worker in self.workers.items()}
-        for file in processes:
-            watched.register(file, 0)  # poll reports a closed other end without being registered for it
-        limit = _LOOK_MILLISECONDS if any(worker.processes for worker in self.workers.values()) else None
-        ready = [file for file, _ in watched.poll(limit)]
+    wire = socket.socket(fileno=files[0])
+    process = _fork(request, wire, files[1:], (control.fileno(), *wake_up))
+    for file in files[1:]:
+        os.close(file)
+    send_message(control, {"done": True})
+    watched = select.poll()
+    watched.register(wake_up[0], select.POLLIN)
+    for each in (wire, control):
+        watched.register(each, 0)  # poll reports a closed other end without being registered for it
+    ended, why, is_closed = 0, "", False
+    while not (ended or why or is_closed):
+        ready = [file for file, _ in watched.poll(_LOOK_MILLISECONDS if is_counted else None)]
         with suppress(BlockingIOError):
-            os.read(self._woken, 1 << 12)
-        return self._control.fileno() in ready, [processes[file] for file in ready if file in processes]
-
-    def _reap(self) -> None:
-        for process in list(self.workers):
-            ended, status = os.waitpid(process, os.WNOHANG)
-            if ended:
-                self._report(process, os.waitstatus_to_exitcode(status))
-                self._forget(process)
-
-    def _report(self, process: int, status: int | None, why: str = "") -> None:
-        wire = self.workers[process].wire
-        with suppress(OSError):
-            wire.settimeout(_REPORT_SECONDS)
-            send_message(wire, {"do": "ended", "status": status, "why": why})
-
-    def end(self, processes: Iterable[int]) -> None:
-        for process in processes:
-            for kill in (os.killpg, os.kill):
-                with suppress(ProcessLookupError, PermissionError):
-                    kill(process, signal.SIGKILL)
-            with suppress(ChildProcessError):
-                os.waitpid(process, 0)
-            self._forget(process)
-
-    def _forget(self, process: int) -> None:
-        """Clean up after a worker: end its child processes. For an untrusted worker, also delete its files."""
-        worker = self.workers.pop(process)
+            os.read(wake_up[0], 1 << 12)
+        is_closed = any(file != wake_up[0] for file in ready)
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            _report(wire, os.waitstatus_to_exitcode(status), "")
+        elif is_counted and (why := _too_much(request["processes"], request["bytes"])):
+            _report(wire, None, why)
+    for kill in (os.killpg, *([] if ended else [os.kill])):
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process, signal.SIGKILL)
-        if worker.processes and not any(each.processes for each in self.workers.values()):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(-1, signal.SIGKILL)
-            _wait_for_others(_END_SECONDS, dead=False)
-            _wait_for_others(_REAP_SECONDS, dead=True)  # they count until the first process has reaped them
-            for folder in _SCRATCH:
-                _clear(folder)
-        worker.wire.close()
+            kill(process, signal.SIGKILL)
+    if not ended:
+        os.waitpid(process, 0)
+    if is_counted:
+        _empty_sandbox()
+    wire.close()
+    send_message(control, {"done": True})
 
-    def _too_much(self) -> str:
-        """Describe the limit that the untrusted workers exceed. "" if they exceed no limit."""
-        counted = [worker for worker in self.workers.values() if worker.processes]
-        if not counted:
-            return ""
-        most = sum(worker.processes for worker in counted)
-        size = sum(worker.bytes for worker in counted) if all(worker.bytes for worker in counted) else 0
-        places = _others()
-        if len(places) > most:
-            return f"started more than {most} processes"
-        # The quick measure counts memory shared after a fork twice; the other does not.
-        if size and _held(places, _resident) > size and _held(places, _proportional) > size:
-            return f"exceeded the memory limit of {size / 2**30:.3g} GiB across its processes"
-        return ""
 
-    def _answer(self) -> None:
-        """Handle a request: fork a worker, or confirm that workers with a closed socket have ended."""
-        message, files = receive_with_files(self._control)
-        if message["do"] == "open":
-            _load(message["packages"])
-            wire, (inward, outward) = socket.socket(fileno=files[0]), files[1:]
-            process = self._fork(message, wire, inward, outward)
-            for file in (inward, outward):  # no other worker may have them
-                os.close(file)
-            self.workers[process] = _Forked(wire, message["processes"] if self._alone else 0, message["bytes"])
-        send_message(self._control, {"done": True})
+def _report(wire: socket.socket, status: int | None, why: str) -> None:
+    with suppress(OSError):
+        wire.settimeout(_REPORT_SECONDS)
+        send_message(wire, {"do": "ended", "status": status, "why": why})
 
-    def _fork(self, limits: dict[str, Any], wire: socket.socket, inward: int, outward: int) -> int:
-        parent = os.getpid()
-        process = os.fork()
-        if process:
-            with suppress(OSError):
-                os.setpgid(process, process)
-            return process
-        status = _CRASHED
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for other in (self._control, *(worker.wire for worker in self.workers.values())):
-                other.close()
-            for end in self._wake_up:
-                os.close(end)
-            os.setpgid(0, 0)
-            _die_with(parent)
-            _limit(limits)
-            module, _, function = limits["serve"].partition(":")
-            getattr(importlib.import_module(module), function)(Channel(wire, SharedBytes(outward), SharedBytes(inward)))
-            status = 0
-        except (EOFError, ConnectionError):  # the parent closed the connection
-            status = 0
-        except BaseException as error:
-            sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        finally:
-            with suppress(Exception):
-                sys.stderr.flush()
-            os._exit(status)
+
+def _fork(request: dict[str, Any], wire: socket.socket, memory: list[int], others: tuple[int, ...]) -> int:
+    """Fork a worker, and return its process id. The worker closes the `others` of this process's files."""
+    parent = os.getpid()
+    process = os.fork()
+    if process:
+        with suppress(OSError):
+            os.setpgid(process, process)
+        return process
+    status = _CRASHED
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for file in others:
+            os.close(file)
+        os.setpgid(0, 0)
+        _die_with(parent)
+        _limit(request)
+        module, _, function = request["serve"].partition(":")
+        inward, outward = (SharedBytes(file) for file in memory)
+        getattr(importlib.import_module(module), function)(Channel(wire, outward, inward))
+        status = 0
+    except (EOFError, ConnectionError):  # the parent closed the connection
+        status = 0
+    except BaseException as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+    finally:
+        with suppress(Exception):
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _empty_sandbox() -> None:
+    """End all processes of the sandbox, and delete the files of the worker."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(-1, signal.SIGKILL)
+    _wait_for_others(_END_SECONDS, dead=False)
+    _wait_for_others(_REAP_SECONDS, dead=True)  # they count until the first process has reaped them
+    for folder in _SCRATCH:
+        _clear(folder)
+
+
+def _too_much(processes: int, size: int) -> str:
+    """Describe the limit that the processes of the sandbox exceed. "" if they exceed no limit.
+
+    Args:
+        processes: limit on processes.
+        size: limit on memory in bytes. 0 for no limit.
+    """
+    places = _others()
+    if len(places) > processes:
+        return f"started more than {processes} processes"
+    # The quick measure counts memory shared after a fork twice; the other does not.
+    if size and _held(places, _resident) > size and _held(places, _proportional) > size:
+        return f"exceeded the memory limit of {size / 2**30:.3g} GiB across its processes"
+    return ""
 
 
 def _others(*, dead: bool = False) -> list[Path]:

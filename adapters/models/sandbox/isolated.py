@@ -15,8 +15,9 @@ from ..extract_logits import check_logits
 from .bubblewrap import find_sandbox
 from .isolation import Isolation
 from .model_facts import RemoteOutputFormat
-from .model_process import ModelProcess, forkserver_of
+from .model_process import ModelProcess, surroundings_of
 from .serialisation import from_plain, to_plain
+from .worker_client import prestart
 
 _LAYERS_NOTE = "the model runs in a separate process (--isolate no runs it in this one)"
 
@@ -237,7 +238,7 @@ def prestart_processes(isolation: Isolation, names: Iterable[str]) -> None:
     """Start the processes for these models in the background."""
     for name in names:
         if isolation.covers(name):
-            forkserver_of(name, isolation).prepare()
+            prestart(surroundings_of(name, isolation))
 
 
 def describe_isolated(isolation: Isolation, names: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ from . import serialisation as values
 from .bubblewrap import visible_paths
 from .isolation import Isolation, packages_of, read_files
 from .model_facts import parse_model_metadata
-from .worker_client import ForkServer, Worker, WorkerSpec, error_of, forkserver_for, memory_limit_bytes
+from .worker_client import Surroundings, Worker, WorkerSpec, error_of, memory_limit_bytes
 
 _PROCESSES = 64  # for an untrusted model; four times as many threads
 _SERVE = f"{__package__}.model_worker:run_model_worker"
@@ -163,9 +163,8 @@ class ModelProcess:
     def _start(self) -> None:
         if self.died:
             raise ModelDied(self.died)
-        server = forkserver_of(self.name, self.isolation)
-        packages = packages_of(self.name)
-        self._worker = _start_worker(f"the model {self.name}", server, self.device, self.isolation, packages)
+        around, packages = surroundings_of(self.name, self.isolation), packages_of(self.name)
+        self._worker = _start_worker(f"the model {self.name}", around, self.device, self.isolation, packages)
         self.opened += 1
         self._forgotten = []
         if self._states is None:
@@ -204,24 +203,24 @@ class ModelProcess:
         return ModelDied(self.died)
 
 
-def forkserver_of(name: str, isolation: Isolation) -> ForkServer:
-    """Return the fork server that starts the workers of a model.
+def surroundings_of(name: str, isolation: Isolation) -> Surroundings:
+    """Return the surroundings of the worker of a model.
 
     Raises:
-        Unsupported: if a sandbox is required, but not available.
+        InvalidInput: if a file is in the folder of a davylamp server.
     """
     strict = isolation.isolate == "strict"
-    return forkserver_for(strict, visible_paths(read_files(name), strict=strict))
+    return Surroundings(strict, visible_paths(read_files(name), strict=strict))
 
 
 def _start_worker(
-    name: str, server: ForkServer, device: str, isolation: Isolation, packages: Sequence[str] = ()
+    name: str, around: Surroundings, device: str, isolation: Isolation, packages: Sequence[str] = ()
 ) -> Worker:
     """Start a worker for a model. For an untrusted model, the number of processes is limited."""
     processes = _PROCESSES if isolation.isolate == "strict" else 0
     spec = WorkerSpec(_SERVE, tuple(packages), memory_limit_bytes(isolation, device), processes=processes)
     too_long = f"did not respond within {isolation.seconds:g} s (--time-limit) and was stopped"
-    return Worker(name, server, spec, seconds=isolation.seconds, too_long=too_long)
+    return Worker(name, around, spec, seconds=isolation.seconds, too_long=too_long)
 
 
 def read_apart(
@@ -242,8 +241,8 @@ def read_apart(
     """
     text = torch.frombuffer(bytearray(json.dumps(given).encode()), dtype=torch.uint8)
     question = {"function": f"{function.__module__}:{function.__qualname__}", "folder": str(Path.cwd())}
-    server = forkserver_for(True, visible_paths(paths, strict=True))
-    worker = _start_worker(", ".join(path.name for path in paths), server, "cpu", how)
+    around = Surroundings(True, visible_paths(paths, strict=True))
+    worker = _start_worker(", ".join(path.name for path in paths), around, "cpu", how)
     try:
         answer, tensors = worker.ask("read", [text], values=question)
         if "error" in answer:

@@ -1,4 +1,4 @@
-"""Parent side of workers: starts fork servers, and communicates with single workers under a time limit.
+"""Parent side of workers: starts fork servers, and communicates with workers under a time limit.
 
 Workers are not trusted. Their messages are checked and never unpickled.
 """
@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,17 +21,15 @@ from torch import Tensor
 from .... import errors
 from ....errors import AttackDied, ModelDied, ModelFailed, Unavailable, Unsupported
 from ...user_code_guard import one_line
-from .bubblewrap import environment, find_sandbox, sandboxed
+from .bubblewrap import TaskLimit, environment, find_sandbox, machine_bytes, sandboxed
 from .isolation import Isolation
-from .messages import Channel, receive_message, send_message
-from .process_count_limit import TaskLimit
-from .shared_bytes import SharedBytes
+from .messages import Channel, SharedBytes, receive_message, send_message
 
 _START_SECONDS = 120
 _END_SECONDS = 10
 _MOST_SHOWN = 1 << 16  # bytes of workers' output that are printed
 _MOST_TASKS = 64 + 16 * (os.cpu_count() or 1)  # processes and threads of a sandbox with untrusted code
-_MOST_KEPT = 3  # idle fork servers: each takes about 300 MB with its imports
+_MOST_IDLE = 3  # idle fork servers: each takes about 300 MB with its imports
 _LONGEST_TEXT = 600
 _PROGRAM = """
 import importlib, json, sys
@@ -54,7 +51,7 @@ class WorkerSpec(NamedTuple):
 
     Args:
         serve: "module:function" in davylamp. The function is called with the worker's end of the channel.
-        packages: packages that are slow to import. The fork server imports them once for all its workers.
+        packages: packages that are slow to import. The fork server imports them once for its later workers, too.
         bytes: memory limit in bytes.
         file: size of the largest file that the worker may write, in bytes.
         processes: limit on processes. It applies only if the worker is alone in its sandbox.
@@ -69,33 +66,41 @@ class WorkerSpec(NamedTuple):
     answer: int = 1 << 32
 
 
-class ForkServer:
-    """Parent side of a fork server. The fork server starts at the first use. If it has ended, it starts again.
+class Surroundings(NamedTuple):
+    """The part of the machine that a worker sees.
 
     Args:
         strict: whether the sandbox shows only Python and `visible`.
         visible: files and folders that the sandbox shows.
-        guest: file of the attacks that run in this fork server, one at a time. A fork server for attacks has no GPU. ""
-            for models.
+        guest: whether the worker runs an attack. The sandbox then has no GPU.
     """
 
-    def __init__(self, strict: bool, visible: tuple[Path, ...], guest: str = ""):
-        self.strict, self.visible, self.guest = strict, visible, guest
-        self.turn = threading.RLock()  # held while an attack's worker exists
-        self._lock = threading.Lock()
+    strict: bool
+    visible: tuple[Path, ...] = ()
+    guest: bool = False
+
+
+class ForkServer:
+    """Parent side of a fork server, which runs one worker at a time. It starts at the first use.
+
+    Args:
+        around: the surroundings of its workers.
+    """
+
+    def __init__(self, around: Surroundings):
+        self.around, self.owner = around, os.getpid()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._wires: weakref.WeakSet[socket.socket] = weakref.WeakSet()  # sockets of workers
+        self._is_busy = False  # whether it has a worker, which may have been abandoned
         self._shown, self._last_words = 0, ""
 
     def prepare(self) -> None:
         """Start the fork server in the background, if it is not running."""
-        with self._lock:
-            if self._control is None:
-                self._begin()
+        if self._control is None:
+            self._begin()
 
     def open(self, spec: WorkerSpec) -> Channel:
-        """Start a worker.
+        """Start a worker. The earlier worker must be closed.
 
         Returns:
             The channel to the worker. When the channel is closed, the worker and its child processes end.
@@ -104,48 +109,40 @@ class ForkServer:
             Unavailable: if the fork server cannot be started.
             Unsupported: if a sandbox is required, but not available.
         """
-        with self._lock:
-            self._shown = 0
-            for attempt in (1, 2):
-                if self._control is None:
-                    self._begin()
-                ours, theirs = socket.socketpair()
-                channel = Channel(ours, SharedBytes.create(machine_bytes()), SharedBytes.create(spec.answer))
-                with theirs:
-                    try:
-                        files = [theirs.fileno(), *channel.files]
-                        self._request({"do": "open", **spec._asdict()}, files, _START_SECONDS)
-                    except (OSError, EOFError, ValueError) as error:
-                        channel.close()
-                        self.stop()
-                        if attempt == 2:
-                            why = self._last_words or one_line(error) or "it ended immediately"
-                            raise Unavailable(f"could not start a process for a model ({why})") from error
-                    else:
-                        self._wires.add(ours)
-                        return channel
+        self.settle()
+        self._shown = 0
+        for attempt in (1, 2):
+            self.prepare()
+            ours, theirs = socket.socketpair()
+            channel = Channel(ours, SharedBytes.create(machine_bytes()), SharedBytes.create(spec.answer))
+            with theirs:
+                try:
+                    assert self._control is not None
+                    self._control.settimeout(_START_SECONDS)
+                    send_message(self._control, {"do": "open", **spec._asdict()}, [theirs.fileno(), *channel.files])
+                    receive_message(self._control, time.monotonic() + _START_SECONDS)
+                except (OSError, EOFError, ValueError) as error:
+                    channel.close()
+                    self.stop()
+                    if attempt == 2:
+                        why = self._last_words or one_line(error) or "it ended immediately"
+                        raise Unavailable(f"could not start a process for a model ({why})") from error
+                else:
+                    self._is_busy = True
+                    return channel
         raise AssertionError
 
     def settle(self) -> None:
-        """Wait until workers with closed sockets have ended.
-
-        If some workers do not end, the fork server is stopped with all its workers.
-        """
-        with self._lock:
-            if self._control is not None:
-                try:
-                    self._request({"do": "settle"}, [], _END_SECONDS)
-                except (OSError, EOFError, ValueError):
-                    self.stop()
-
-    def end_if_idle(self) -> None:
-        """Stop the fork server if it has no worker. It starts again at the next request."""
-        with self._lock:
-            if all(wire.fileno() < 0 for wire in self._wires):
+        """Wait until the closed worker has ended. If it does not end, the fork server is stopped."""
+        if self._is_busy and self._control is not None:
+            try:
+                receive_message(self._control, time.monotonic() + _END_SECONDS)
+            except (OSError, EOFError, ValueError):
                 self.stop()
+        self._is_busy = False
 
     def stop(self) -> None:
-        """Stop the fork server and every worker."""
+        """Stop the fork server and its worker."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -154,21 +151,14 @@ class ForkServer:
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process = None
 
-    def _request(self, request: Mapping[str, Any], files: Sequence[int], seconds: float) -> None:
-        assert self._control is not None
-        self._control.settimeout(seconds)
-        send_message(self._control, request, files)
-        receive_message(self._control, time.monotonic() + seconds)
-
     def _begin(self) -> None:
         command = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), f"{__package__}.forkserver"]
         sandbox, limit = find_sandbox(), None
-        if self.strict and not sandbox.program:
+        if self.around.strict and not sandbox.program:
             raise Unsupported(f"`isolate='strict'` needs a sandbox: {sandbox.explained}")
         if sandbox.program:
-            how = {"strict": self.strict, "visible": self.visible, "guest": bool(self.guest)}
-            command = sandboxed(sandbox.program, command, **how)
-            if self.strict or self.guest:
+            command = sandboxed(sandbox.program, command, **self.around._asdict())
+            if self.around.strict or self.around.guest:
                 limit = TaskLimit(_MOST_TASKS)
                 command = limit.limited(command)
         self._control, theirs = socket.socketpair()
@@ -187,7 +177,7 @@ class ForkServer:
                 stdin=theirs.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env=environment(strict=self.strict),
+                env=environment(strict=self.around.strict),
                 start_new_session=True,
             )
             self._process = process
@@ -219,27 +209,34 @@ class ForkServer:
                 sys.stderr.write("(further output of the model is not shown)\n")
 
 
-def forkserver_for(strict: bool, visible: tuple[Path, ...], guest: str = "") -> ForkServer:
-    """Return this process's fork server with these properties. A forked child process starts its own fork servers.
-
-    Args:
-        strict: see `ForkServer`.
-        visible: see `ForkServer`.
-        guest: see `ForkServer`.
-    """
-    process = os.getpid()
-    key = process, strict, visible, guest
-    with _LOCK:
-        server = _SERVERS.pop(key, None) or ForkServer(strict, visible, guest)
-        idle = [each for (of, *_), each in _SERVERS.items() if of == process][: max(0, len(_SERVERS) + 1 - _MOST_KEPT)]
-        _SERVERS[key] = server  # most recently used last
-    for each in idle:
-        each.end_if_idle()
-    return server
+_IDLE: list[ForkServer] = []  # the most recently used last; changed by atomic operations only, see `_give_back`
 
 
-_LOCK = threading.Lock()
-_SERVERS: dict[tuple[int, bool, tuple[Path, ...], str], ForkServer] = {}
+def _take_server(around: Surroundings) -> ForkServer:
+    """Return an idle fork server with these surroundings, or a new one. A forked child process starts its own."""
+    found = [each for each in [*_IDLE] if (each.around, each.owner) == (around, os.getpid())]
+    while found:
+        with suppress(ValueError):  # a different thread has taken it
+            _IDLE.remove(server := found.pop())
+            return server
+    return ForkServer(around)
+
+
+def _give_back(server: ForkServer) -> None:
+    """Keep an idle fork server for the next worker, and stop the longest unused ones. Finalisers call this function."""
+    _IDLE.append(server)
+    ours = [each for each in [*_IDLE] if each.owner == os.getpid()]
+    for each in ours[:-_MOST_IDLE]:
+        with suppress(ValueError):
+            _IDLE.remove(each)
+            each.stop()
+
+
+def prestart(around: Surroundings) -> None:
+    """Start a fork server for a worker with these surroundings in the background."""
+    server = _take_server(around)
+    server.prepare()
+    _give_back(server)
 
 
 class Worker:
@@ -247,7 +244,7 @@ class Worker:
 
     Args:
         name: name of the model or attack, for messages.
-        server: fork server that starts the worker.
+        around: surroundings of the worker.
         spec: code and limits of the worker.
         seconds: time limit for one reply. The time in which the worker waits for this process does not count.
         too_long: error message if a reply takes longer.
@@ -257,24 +254,18 @@ class Worker:
     def __init__(
         self,
         name: str,
-        server: ForkServer,
+        around: Surroundings,
         spec: WorkerSpec,
         *,
         seconds: float,
         too_long: str,
         died: type[ModelDied] | type[AttackDied] = ModelDied,
     ):
-        self.name, self.seconds, self._server = name, seconds, server
-        self._too_long, self._died, self._open = too_long, died, False
-        if server.guest:
-            server.turn.acquire()
-        try:
-            self._channel = server.open(spec)
-        except BaseException:
-            if server.guest:
-                server.turn.release()
-            raise
-        self._open = True
+        self.name, self.seconds, self._too_long, self._died = name, seconds, too_long, died
+        self._is_open = False
+        self._server = _take_server(around)
+        self._channel = self._server.open(spec)
+        self._is_open = True
 
     def ask(
         self, do: str, tensors: Sequence[Tensor] = (), *, answering: Answering | None = None, **message: Any
@@ -335,18 +326,18 @@ class Worker:
 
     def close(self) -> None:
         """End the worker and its child processes."""
-        if not self._open:
-            return
-        self.abandon()
-        self._server.settle()
-        if self._server.guest:
-            self._server.turn.release()
+        if self._is_open:
+            self._is_open = False
+            self._channel.close()
+            self._server.settle()
+            _give_back(self._server)
 
     def abandon(self) -> None:
         """End the worker without waiting. Finalisers use this method, because they may run at any time."""
-        if self._open:
-            self._open = False
+        if self._is_open:
+            self._is_open = False
             self._channel.close()
+            _give_back(self._server)
 
     def _end(self, reason: str) -> ModelDied | AttackDied:
         self.close()
@@ -394,8 +385,3 @@ def memory_limit_bytes(isolation: Isolation, device: str) -> int:
     if isolation.gibibytes is not None:
         return int(isolation.gibibytes * 2**30)
     return machine_bytes() * 4 // 5
-
-
-def machine_bytes() -> int:
-    """Return the memory of this machine in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

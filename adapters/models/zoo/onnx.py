@@ -5,9 +5,6 @@ Otherwise it is a black box.
 onnxruntime computes the outputs of black boxes.
 """
 
-import sys
-import warnings
-from contextlib import redirect_stdout
 from importlib.metadata import version
 from itertools import product
 from typing import Any, NamedTuple
@@ -22,6 +19,7 @@ from ...user_code_guard import one_line
 from ..classifier import Classifier
 from .onnx_model import OnnxFile, OnnxModel, Session, read_onnx
 from .provider import Provider
+from .weights import quietly
 
 TOLERANCE = 1e-5  # relative to an image's largest output, or to 1 if that is larger
 _SIDES = (224, 16, 28, 32, 64, 96, 128, 240, 256, 299, 384)  # sizes to try if a file leaves the size open
@@ -131,8 +129,7 @@ def _convert(file: OnnxFile, proto: Any) -> tuple[nn.Module | None, str]:
     except ImportError:
         return None, 'onnx2pytorch is not installed; run: pip install "davylamp[onnx]" on Python 3.11 or later'
     try:
-        with warnings.catch_warnings(), redirect_stdout(sys.stderr), torch.random.fork_rng(devices=[]):
-            warnings.simplefilter("ignore")
+        with quietly():
             return ConvertModel(proto).eval().requires_grad_(False), ""
     except Exception as error:  # any error, for operations that it does not support
         return None, f"onnx2pytorch cannot convert it ({one_line(error)})"

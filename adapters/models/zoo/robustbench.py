@@ -5,9 +5,8 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,7 @@ from ....errors import InvalidInput, MissingLibrary, Unavailable, UnknownName, U
 from ...user_code_guard import one_line
 from ..classifier import Classifier
 from .provider import Provider
-from .weights import check_reachable, fetch_weights, loading
+from .weights import check_reachable, fetch_weights, loading, quietly
 
 COMMAND = "pip install --no-deps robustbench==1.1.1 geotorch torchdiffeq gdown beautifulsoup4 soupsieve pyautoattack"
 _CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet": 1000}
@@ -62,14 +61,7 @@ def _load(name: str, rest: str) -> Classifier:
     files = _weights_of(listed, name)
     utils = importlib.import_module("robustbench.utils")
     folder = files[0].parents[2] if listed.entry["gdrive_id"] else weights_folder()
-    errors = ValueError, TypeError, AttributeError, IndexError
-    with (
-        loading(name, files[0], *errors),
-        torch.random.fork_rng(devices=[]),
-        redirect_stdout(sys.stderr),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")
+    with loading(name, files[0]):
         model = utils.load_model(
             listed.name, model_dir=folder, dataset=listed.dataset, threat_model=listed.threat
         )  # reads the files that are there; tensors only, within `loading`
@@ -110,8 +102,7 @@ def list_zoo() -> list[ZooEntry]:
     try:
         importlib.metadata.version("robustbench")  # torchattacks includes an old part of it under the same name
         importlib.import_module("gdown")
-        with _stand_ins(), warnings.catch_warnings(), redirect_stdout(sys.stderr):
-            warnings.simplefilter("ignore")
+        with _stand_ins(), quietly():
             zoo = importlib.import_module("robustbench.model_zoo.models").model_dicts
     except ImportError as error:
         raise MissingLibrary(error.name or "robustbench", "", f"{one_line(error)}", command=COMMAND) from error
@@ -196,7 +187,7 @@ def _fetch(identifier: str, name: str, file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        with redirect_stdout(sys.stderr):
+        with quietly():
             importlib.import_module("gdown").download(id=identifier, output=str(part))
         part.replace(file)
     except Exception as error:  # gdown's errors are of many classes

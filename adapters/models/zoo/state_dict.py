@@ -1,6 +1,5 @@
 """Reads plain state dicts and loads them into an architecture. Code in the files is never run."""
 
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ from ....errors import InvalidInput, MissingLibrary, Unavailable
 from ...tensor_file import read_tensor_file
 from ...user_code_guard import one_line
 from ..classifier import Classifier
+from .weights import quietly
 
 _ENTRIES = (  # entries of a training checkpoint, in this order
     *("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights"),
@@ -77,8 +77,7 @@ def load_into_architecture(name: str, path: Path, architecture: Architecture, pu
         DavylampError: as for `read_state` and `fit_state`.
     """
     state = read_state(path)
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about slow initialisations
+    with quietly():  # about slow initialisations
         classes = _count_classes(architecture, state.weights)
         module = architecture.make(classes or architecture.settings["num_classes"])
     notes = [*state.notes, *fit_state(module, state.weights, path)]

@@ -1,8 +1,6 @@
 """timm's classifiers for square images, with the preprocessing of their pretrained configuration."""
 
 import math
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,19 +12,17 @@ from ....errors import MissingLibrary, UnknownName, Unsupported
 from ..classifier import Classifier
 from .provider import Provider
 from .state_dict import Architecture
-from .weights import check_hash, check_reachable, checkpoint_folder, fetch_weights, loading
+from .weights import check_hash, check_reachable, checkpoint_folder, fetch_weights, loading, quietly
 
 
 def _load(name: str, rest: str) -> Classifier:
     timm = _library()
-    from safetensors import SafetensorError
-
     config = _config_of(timm, rest)
     file = _file_of(config, name)
     # custom_load describes the file at the url; the hub's files are plain state dicts.
     custom = config.custom_load and not config.hf_hub_id
     overlay = {"file": str(file), "custom_load": custom} if file.exists() else {}
-    with loading(name, file, SafetensorError), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
+    with loading(name, file):
         model = timm.create_model(rest, pretrained=True, pretrained_cfg_overlay=overlay)
     return Classifier(model, name=name, **_settings(model, config.num_classes))
 
@@ -36,7 +32,7 @@ def _architecture(rest: str) -> Architecture:
     config = _config_of(timm, rest)
 
     def make(classes: int) -> nn.Module:
-        with redirect_stdout(sys.stderr):
+        with quietly():
             return timm.create_model(rest, pretrained=False, num_classes=classes)
 
     with torch.device("meta"):

@@ -1,10 +1,6 @@
 """torchvision's classifiers, with the preprocessing of their weights."""
 
-import sys
-from contextlib import redirect_stdout
 from typing import Any
-
-import torch
 
 from ....errors import UnknownName, Unsupported
 from ..classifier import Classifier
@@ -19,8 +15,8 @@ def _load(name: str, rest: str) -> Classifier:
     weights = weights_of(rest)
     settings = preprocessing_of(weights)
     file = fetch_weights(weights.url, name, weights.meta.get("_file_size"))
-    # The builder converts old files if needed, and reads this one; its prints must not reach standard output.
-    with loading(name, file), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
+    # The builder converts old files if needed, and reads this one.
+    with loading(name, file):
         model = models.get_model(rest.partition(":")[0], weights=weights)
     return Classifier(model, name=name, **settings)
 

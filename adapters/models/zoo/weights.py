@@ -2,11 +2,11 @@
 
 import hashlib
 import os
-import pickle
 import re
 import sys
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from http.client import HTTPException
 from pathlib import Path
 from threading import RLock
@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 
 import torch
 
-from ....errors import Unavailable
+from ....errors import DavylampError, Unavailable
 from ...user_code_guard import one_line
 
 _PROBE_SECONDS = 10
@@ -33,24 +33,32 @@ def checkpoint_folder() -> Path:
 
 
 @contextmanager
-def loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
-    """Convert errors in reading weights to Unavailable, and prevent unpickling of code, inside the block.
+def quietly() -> Iterator[None]:
+    """Keep libraries from warning, printing to standard output, and changing torch's random state inside the block."""
+    with torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
-    torch then reads only tensors and plain containers, whatever arguments a library passes to `torch.load`.
+
+@contextmanager
+def loading(name: str, file: Path) -> Iterator[None]:
+    """Convert errors of a library that reads weights to Unavailable, and prevent unpickling of code, inside the block.
+
+    torch then reads only tensors and plain containers, whatever arguments the library passes to `torch.load`. The
+    library is kept quiet, see `quietly`.
 
     Args:
         name: name of the model.
         file: file of the weights.
-        *errors: classes of errors to convert.
     """
-    with _ONE_AT_A_TIME:
+    with _ONE_AT_A_TIME, quietly():
         before = {switch: os.environ.pop(switch, None) for switch in _SWITCHES}
         os.environ[_SWITCHES[1]] = "1"
         try:
             yield
-        except (OSError, RuntimeError, EOFError, KeyError, HTTPException, pickle.UnpicklingError, *errors) as error:
-            if isinstance(error, Unavailable):
-                raise
+        except DavylampError:
+            raise
+        except Exception as error:  # libraries raise errors of many classes
             advice = (
                 f"replace {file}" if file.exists() else f"fetch it on a different machine and save it here as {file}"
             )

@@ -10,7 +10,7 @@ from PIL import Image
 
 from davylamp.adapters.data.datasets import load_data_for
 from davylamp.adapters.models.identity.digest import identify_model
-from davylamp.adapters.models.zoo.hf_processor import read_processor
+from davylamp.adapters.models.zoo.hf import read_processor
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.errors import InvalidInput, MissingLibrary, Unavailable, Unsupported
 

@@ -28,9 +28,8 @@ from davylamp.adapters.models.sandbox.isolated import (
     reset_processes,
 )
 from davylamp.adapters.models.sandbox.isolation import Isolation, read_files
-from davylamp.adapters.models.sandbox.messages import Channel
-from davylamp.adapters.models.sandbox.shared_bytes import SharedBytes
-from davylamp.adapters.models.sandbox.worker_client import ForkServer, WorkerSpec, forkserver_for
+from davylamp.adapters.models.sandbox.messages import SharedBytes
+from davylamp.adapters.models.sandbox.worker_client import ForkServer, Surroundings, Worker, WorkerSpec
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.running.precision import check_precision
 from davylamp.adapters.running.sampling import judge_outputs
@@ -135,7 +134,7 @@ def flood(logits):
     return logits
 
 def lie(logits):
-    from davylamp.adapters.models.sandbox.shared_bytes import SharedBytes
+    from davylamp.adapters.models.sandbox.messages import SharedBytes
 
     huge = {"dtype": "float32", "shape": [1 << 10, 1 << 10], "strides": [1, 1 << 20], "offset": 0}
     SharedBytes.put = lambda self, tensors: [huge]
@@ -505,74 +504,82 @@ def _lives(process: int) -> bool:
         return False
 
 
-def open_worker(server: ForkServer) -> Channel:
+HERE = Surroundings(strict=False)
+
+
+def open_worker(around: Surroundings = HERE) -> Worker:
     """A worker with nothing in it."""
-    return server.open(WorkerSpec("davylamp.adapters.models.sandbox.model_worker:run_model_worker"))
+    spec = WorkerSpec("davylamp.adapters.models.sandbox.model_worker:run_model_worker")
+    return Worker("nothing", around, spec, seconds=20, too_long="was stopped")
 
 
+@NEEDS_SANDBOX
 def test_fork_servers_without_a_worker_do_not_pile_up(tmp_path):
     """Strictly, every folder has one of its own: of those that nobody uses the last ones stay."""
-    if not find_sandbox().program:
-        pytest.skip("there is no sandbox here")
-    servers = [forkserver_for(True, (tmp_path / str(place),)) for place in range(5)]
-    for server in servers:
-        open_worker(server).close()
-        forkserver_for(True, server.visible)  # used again, and the longest unused ones end
+    servers = []
+    for place in range(5):
+        worker = open_worker(Surroundings(True, (tmp_path / str(place),)))
+        servers.append(worker._server)
+        worker.close()
     assert all(server._control for server in servers[-2:])
-    assert sum(server._control is not None for server in servers) <= 4
-    open_worker(servers[0]).close()  # starts anew
+    assert sum(server._control is not None for server in servers) <= 3
+    again = open_worker(servers[-1].around)
+    assert again._server is servers[-1]
+    again.close()
+    open_worker(servers[0].around).close()  # starts anew
 
 
 def workers_of(server: ForkServer) -> list[int]:
     """The processes under a fork server, which is itself one of them in a sandbox."""
-    server.settle()
+    assert server._process is not None
     return _descendants(server._process.pid)
 
 
 def test_a_worker_ends_with_its_socket_and_with_its_server():
-    server = ForkServer(False, ())
-    first, second = open_worker(server), open_worker(server)
-    both = workers_of(server)
+    first = open_worker()
+    server = first._server
+    with_worker = workers_of(server)
     first.close()
-    assert len(workers_of(server)) == len(both) - 1
+    assert len(workers_of(server)) == len(with_worker) - 1
+    second = open_worker()
+    assert second._server is server
+    assert len(workers_of(server)) == len(with_worker)
     server.stop()  # as if it had been killed
-    second.wire.settimeout(5)
-    assert second.wire.recv(1) == b""
+    second._channel.wire.settimeout(5)
+    assert second._channel.wire.recv(1) == b""
     second.close()
-    third = open_worker(server)
-    assert len(workers_of(server)) == len(both) - 1
+    third = open_worker()
+    assert len(workers_of(third._server)) == len(with_worker)
     third.close()
-    server.stop()
 
 
-def test_a_worker_has_the_memory_of_no_other_worker():
-    """It could otherwise read and change another model's images."""
-    server, before = ForkServer(False, ()), set()
-    held, channels = [], []
-    for _ in range(3):
-        channels.append(open_worker(server))
-        new = set(workers_of(server)) - before
-        before |= new
-        files = [file for process in new for file in Path(f"/proc/{process}/fd").iterdir()]
+def test_a_worker_that_is_let_go_of_by_the_garbage_collector_ends_and_its_server_is_used_again(file):
+    classifier = load_isolated(f"{file}:net", "cpu", AUTO)
+    server = classifier.process._worker._server
+    before = workers_of(server)
+    collector = threading.Thread(target=classifier.process.__del__)
+    collector.start()
+    collector.join(20)
+    again = open_worker(server.around)
+    assert again._server is server
+    assert len(workers_of(server)) == len(before)
+    assert workers_of(server) != before
+    again.close()
+
+
+def test_two_workers_share_no_process_and_no_memory():
+    """One could otherwise read and change the other's images."""
+    workers = [open_worker() for _ in range(3)]
+    processes = [set(workers_of(each._server)) for each in workers]
+    assert len(set.union(*processes)) == sum(map(len, processes))
+    held = []
+    for of_one in processes:
+        files = [file for process in of_one for file in Path(f"/proc/{process}/fd").iterdir()]
         held.append({file.stat().st_ino for file in files if "memfd:davylamp" in str(file.readlink())})
     assert [len(each) for each in held] == [2, 2, 2]
     assert len(set.union(*held)) == 6
-    for channel in channels:
-        channel.close()
-    server.stop()
-
-
-def test_a_process_is_let_go_of_by_the_garbage_collector_while_its_server_is_asked(file):
-    """The collector runs anywhere: in a thread that holds the server's lock, to wait for that would be to hang."""
-    classifier = load_isolated(f"{file}:net", "cpu", AUTO)
-    server = classifier.process._worker._server
-    before = len(workers_of(server))
-    with server._lock:
-        collector = threading.Thread(target=classifier.process.__del__)
-        collector.start()
-        collector.join(20)
-        assert not collector.is_alive()
-    assert len(workers_of(server)) == before - 1
+    for worker in workers:
+        worker.close()
 
 
 @NEEDS_SANDBOX
@@ -617,10 +624,11 @@ def test_that_there_is_no_sandbox_is_said_in_one_short_line(monkeypatch, tmp_pat
 def test_a_strict_room_without_a_sandbox_is_refused_and_says_how_to_get_one(monkeypatch, nothing):
     monkeypatch.setattr(worker_client, "find_sandbox", lambda: nothing)
     with pytest.raises(Unsupported, match=r"`isolate='strict'` needs a sandbox: .*install") as refused:
-        open_worker(ForkServer(True, ()))
+        open_worker(Surroundings(strict=True))
     assert "\n" not in str(refused.value)
-    open_worker(plain := ForkServer(False, ())).close()  # runs as a plain process
-    plain.stop()
+    worker = open_worker()  # runs as a plain process
+    worker.close()
+    worker._server.stop()
 
 
 def no_parsing(*_, **__):

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from davylamp.adapters.models.sandbox import process_count_limit
-from davylamp.adapters.models.sandbox.process_count_limit import TaskLimit
+from davylamp.adapters.models.sandbox import bubblewrap
+from davylamp.adapters.models.sandbox.bubblewrap import TaskLimit
 
 FORKS = """
 import os, time
@@ -53,7 +53,7 @@ def test_a_group_of_a_process_that_is_gone_is_removed(limit):
 
 
 def test_without_control_groups_there_is_no_hard_limit_and_the_command_is_as_it_was(monkeypatch, tmp_path):
-    monkeypatch.setattr(process_count_limit, "_MOUNT", tmp_path)
+    monkeypatch.setattr(bubblewrap, "_MOUNT", tmp_path)
     limit = TaskLimit(5)
     assert limit.limited(["a", "b"]) == ["a", "b"]
     limit.remove()
@@ -72,6 +72,6 @@ def test_where_a_group_may_be_made(monkeypatch, tmp_path, text, places):
     (tmp_path / "groups").write_text(text)
     for place in places:
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
-    monkeypatch.setattr(process_count_limit, "_GROUPS", tmp_path / "groups")
-    monkeypatch.setattr(process_count_limit, "_MOUNT", tmp_path)
-    assert process_count_limit._parents() == [tmp_path / place for place in places]
+    monkeypatch.setattr(bubblewrap, "_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(bubblewrap, "_MOUNT", tmp_path)
+    assert bubblewrap._parents() == [tmp_path / place for place in places]

@@ -1,4 +1,4 @@
-"""Initial components of a server: models and data in the installed packages, several attacks, and several defences."""
+"""Initial components of a server, and an example task, so that the leaderboards of a new server are not empty."""
 
 import time
 from typing import Any
@@ -8,8 +8,11 @@ from sqlalchemy.orm import Session
 
 from ...errors import DavylampError
 from ..accounts.users import SYSTEM
-from ..database.records import ComponentRow, Kind, UserRow
-from .validation import ComponentRequest, validate_component
+from ..components.validation import ComponentRequest, validate_component
+from ..database.permissions import ALL_SCOPES, Viewer
+from ..database.records import ComponentRow, Kind, TaskRow, UserRow
+from ..folder import ServerFolder
+from .submission import TaskRequest, submit
 
 _MODELS = {
     "mnist-lenet5": "LeNet-5 for MNIST, trained on clean images (advertorch's)",
@@ -37,6 +40,12 @@ _DEFENCES = {
     "bit-depth:bits=4": "16 shades of each colour",
     "prune:amount=0.5": "half of the weights set to 0",
     "quantise-weights:bits=4": "15 values for the weights of each channel",
+}
+
+_FIRST = {
+    "models": ("demo:mnist-lenet5", "demo:mnist-lenet5-robust"),
+    "data": ("demo:mnist",),
+    "attacks": ("foolbox:fgsm", "foolbox:pgd", "torchattacks:pgd"),
 }
 
 
@@ -68,6 +77,24 @@ def seed_components(session: Session) -> int:
         session.add(ComponentRow(kind=kind, creator_id=system.id, form="named", entry=entry, **card, **state))
         count += 1
     return count
+
+
+def seed_task(session: Session, folder: ServerFolder) -> bool:
+    """Add a public example task, and return whether the task was added.
+
+    The task is added if the server has no tasks yet, and if the server has the models, data and attacks of the example.
+    """
+    system = session.scalar(select(UserRow).where(UserRow.name == SYSTEM))
+    if system is None or session.scalar(select(TaskRow.id).limit(1)) is not None:
+        return False
+    numbers = {row.entry: row.id for row in session.scalars(select(ComponentRow).filter_by(creator_id=system.id))}
+    if not numbers.keys() >= {*_FIRST["models"], *_FIRST["data"], *_FIRST["attacks"]}:
+        return False
+    settings: dict[str, Any] = {name: [numbers[entry] for entry in entries] for name, entries in _FIRST.items()}
+    settings["attacks"] = [{"component": each, "norm": "linf", "epsilon": 0.2} for each in settings["attacks"]]
+    viewer = Viewer(system.id, SYSTEM, scopes=ALL_SCOPES)
+    submit(session, folder, viewer, TaskRequest({**settings, "limit": 20}, "An example: two models of MNIST", "public"))
+    return True
 
 
 def _is_here(kind: Any, entry: str) -> bool:
