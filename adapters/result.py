@@ -20,7 +20,8 @@ _SPENT = ("forwards", "backwards", "seconds")
 SURROGATE_PASSES = ("surrogate_forwards", "surrogate_backwards")
 UNSTEADY = (
     "the model's output for one image differs between calls. If it is random by design, declare it: --random "
-    "or MODEL+random:yes on the command line, davylamp.Classifier(module, random=True) in Python"
+    "or MODEL+random:yes on the command line, davylamp.Classifier(module, random=True) in Python. If it depends on the "
+    "other images of the batch, as batch normalisation in training mode does, change the model"
 )
 
 # Fault of an invalid result by its kind (`judge.KINDS`); unknown for all other kinds.
