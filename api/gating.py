@@ -416,7 +416,7 @@ def _baseline_row(row: _GateRow, baseline: Results, *, is_clean: bool) -> TableG
     name = name or (models[0] if len(models) == 1 else "")
     if not name:
         raise InvalidInput(
-            f"expected {row.labels['model']} in the baseline, or one model to compare with, got {', '.join(models)}"
+            f"the baseline has no model {row.labels['model']}, and more than one other model: {', '.join(models)}"
         )
     of_model = [group for group in groups if group.labels["model"] == name]
     alike = [group for group in of_model if is_clean or _are_alike(group, row.group)]

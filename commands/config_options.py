@@ -172,10 +172,10 @@ def option_of(name: str) -> str:
 
 @contextmanager
 def named_by_option(typed: Mapping[str, str]) -> Iterator[None]:
-    """Context manager that changes the messages of errors: options are named instead of config keys or keywords.
+    """Context manager that makes error messages name command-line options instead of config keys or Python keywords.
 
     Args:
-        typed: options of the command, by keyword in Python.
+        typed: the command's options, by the corresponding Python keyword.
     """
     token = _TYPED.set(typed)
     try:
@@ -288,7 +288,7 @@ def _number(text: Any, kind: Any) -> Any:
 
 
 def _shown(name: str, parameter: inspect.Parameter) -> inspect.Parameter:
-    """Return a parameter with more help: a short name of its value, the possible values and shell completion."""
+    """Return a command's parameter with placeholder text for its value, its possible values, and shell completion."""
     marks = getattr(parameter.annotation, "__metadata__", ())
     info = next((copy.copy(mark) for mark in marks if isinstance(mark, (OptionInfo, ArgumentInfo))), None)
     if info is None:

@@ -93,7 +93,10 @@ def export_results(
     signing = {"model": model, "key": key}
     if verdict:
         if out is not None:
-            raise InvalidInput("-o cannot be used with --verdict: davylamp export FOLDER FILE.zip --verdict")
+            raise InvalidInput(
+                "-o cannot be used with --verdict; give the file after the folder: davylamp export FOLDER FILE.zip "
+                "--verdict"
+            )
         target = where or Path(f"{Path(what).resolve().name.removesuffix('.zip')}.verdict.zip")
         folder = open_results_arguments(context, [Path(what)])
         done = export(folder, target, form="verdict", images=images, data=data, **signing, **terms)

@@ -107,10 +107,10 @@ class ModelOnData:
 
 
 def tell_apart(subjects: Iterable[ModelOnData]) -> dict[str, tuple[str, str]]:
-    """Return unique display names for models that share a name but differ in weights or code, and for such data.
+    """Return unique display names for different models with one name, and for different data with one name.
 
-    Data need another name if their names, numbers of images and choices of images are equal, but not their pixels or
-    labels.
+    Models differ in their weights or code. Data differ in their pixels or labels. Data whose numbers of images differ
+    need no other name, because tables show this number.
 
     Returns:
         The display names of the model and of the data by `ModelOnData.key`, each "" if the usual name is unique.

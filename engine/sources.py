@@ -319,7 +319,7 @@ def load_evaluated(
 
     Args:
         bench: cache of loaded models and images.
-        subject: model on data of the folder.
+        subject: the model and its images, as recorded in the folder.
         source: source of the model.
         data: the images. None to load them by name. The images are verified in both cases.
         device: device of the model.
@@ -347,8 +347,8 @@ def load_subject_images(subject: ModelOnData, data: Data | str | None, bench: Lo
     If the image size depends on the model, the model is loaded as well.
 
     Args:
-        subject: model on data of the folder.
-        data: the images, or a different name under which they can be loaded. None for the name in the folder.
+        subject: the model and its images, as recorded in the folder.
+        data: the images, or their name here if it differs from the name in the folder. None for the folder's name.
         bench: cache of loaded models and images.
 
     Raises:

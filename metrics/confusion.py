@@ -91,7 +91,7 @@ def fooling_rate_auc(
     check_logits(logits=logits, adv_logits=adv_logits)
     ks = list(ks)
     if len(ks) < 2 or ks[0] < 1 or any(low >= high for low, high in pairwise(ks)):
-        raise ValueError(f"expected at least two increasing values of K from 1, got {ks}")
+        raise ValueError(f"expected at least two values of K, increasing and at least 1, got {ks}")
     rank = rank_of_clean(logits, adv_logits)
     area = as_float(torch.zeros_like(rank), adv_logits)
     for low, high in pairwise(ks):

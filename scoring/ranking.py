@@ -436,7 +436,10 @@ def _rank_bounds(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rank_interval(best: np.ndarray, worst: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bounds of each subject's 95 % rank interval, from the best and worst ranks in the draws, (D, N)."""
+    """Return the bounds of the 95 % interval of each subject's rank.
+
+    Each of D draws has a best and a worst possible rank of each of N subjects, (D, N).
+    """
     low = np.quantile(best, tail, axis=0, method="inverted_cdf")
     return low, np.quantile(worst, 1 - tail, axis=0, method="inverted_cdf")
 

@@ -20,7 +20,7 @@ def is_relative(value: object) -> bool:
 def resolve_step_size(parameters: Mapping[str, Any], epsilon: float | Tensor | None) -> dict[str, Any]:
     """Return the parameters with a number as `step_size`, if `step_size` is given relative to the radius.
 
-    A step size "K epsilon / steps" is at most epsilon, because CleverHans rejects longer steps.
+    If "K epsilon / steps" exceeds epsilon, it is replaced by epsilon, because CleverHans rejects longer steps.
 
     Args:
         parameters: canonical parameters.

@@ -417,7 +417,7 @@ def _open_image(item: ImageFile, wanted: ImagePreparation) -> Any:
     content = None if item.content is None else item.content()
     try:
         if not stat.S_ISREG(item.path.stat().st_mode):  # opening a pipe would wait for ever
-            raise OSError("it is a folder, a pipe or a device")
+            raise OSError("it is not a regular file")
         with open_picture(item.path) if content is None else Image.open(BytesIO(content)) as file:
             deep = file.mode[0] in "IF"
             grey = file.mode in _GREY and wanted.channels == 1

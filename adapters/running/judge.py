@@ -163,7 +163,7 @@ def belongs_to_other_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
     """Find examples that belong to a different image of the run.
 
     An example of image i belongs to image j under two conditions. Its l2 distance to image j is less than half of its
-    distance to image i. And it is at least as near to image j as the example of image j. This detects swapped or
+    distance to image i. And its distance to image j is at most that of image j's own example. This detects swapped or
     repeated examples and copies of other images. It does not detect examples that are merely far from their clean
     images.
 
@@ -187,7 +187,7 @@ def belongs_to_other_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 
 
 def project(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Tensor:
-    """Project images that are outside the ball by more than rounding into the ball. All other images do not change."""
+    """Move images into the ball if they are outside by more than rounding. All other images do not change."""
     delta, epsilon = images - inputs, threat_model.radius
     if epsilon is None or threat_model.norm == "unrestricted":
         return images

@@ -35,7 +35,7 @@ _is_hooked = False
 
 
 def identify_asked(classifier: Classifier, name: str, inputs: Tensor) -> ModelIdentity:
-    """Compute the identity of a model, including everything that user code reads in a forward pass on two images.
+    """Compute the identity of a model, including files and environment variables that its code reads in a forward pass.
 
     If the model has no user code, or its code reads nothing, the result is that of `identify_model`.
 

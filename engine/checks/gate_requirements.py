@@ -209,7 +209,7 @@ def pair_with_baseline(
         shared = met[0] & met[1]
         if not shared:
             raise InvalidInput(
-                f"expected the baseline's attacks on {subjects[0].name}, with the same parameters and seed: "
+                f"{subjects[0].name} and the baseline have no attack with the same parameters and seed in common: "
                 f"{_why_none_shared(*met)}"
             )
         attacks = len({key[:-1] for key in shared})

@@ -44,7 +44,7 @@ class SearchImplementation(Implementation):
             InvalidInput: if there is none.
         """
         if self.inner is None:
-            raise InvalidInput(f"the search {self.search.name} has no implementation inside")
+            raise InvalidInput(f"the search {self.search.name} names no implementation")
         return self.inner
 
     @property

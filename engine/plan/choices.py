@@ -256,7 +256,7 @@ def _value(value: Any) -> str:
 
 
 def _chosen_as(cell: AttackRun) -> tuple[str, str]:
-    """Return the name of a run's attack and the name of its implementation. A user's attack has one name."""
+    """Return the names of a run's attack and of its implementation. For a user's attack, both are equal."""
     row = cell.row
     return (row.name, row.name) if row.is_user_attack else (row.attack, row.name)
 

@@ -125,9 +125,9 @@ class Plan:
 
     @property
     def subjects_here(self) -> tuple[tuple[ModelOnData, ModelSource], ...]:
-        """Models on data that this part needs, with how to load each model.
+        """The models, each with its images, that this part of the work needs, and how to load each model.
 
-        These are the models of the runs in this part. Models without runs are distributed over the parts.
+        A part needs the models of its runs. If a model has no run, one of the parts evaluates its clean images.
         """
         if self.part is None:
             return self.subjects

@@ -182,15 +182,15 @@ class _Evaluation:
         return {name: why for parts in self.plan.unknown.values() for name, why in parts.items()}
 
     def _claim_unknown(self) -> None:
-        """Lock code that cannot be identified, because a second process would repeat the work of this process."""
+        """Acquire the lock for code that cannot be identified. Without it, a second process would do the same work."""
         if self.ledger.trust_unknown or not self.plan.unknown:
             return
         for claim, name in dict(self._unknown_claims()).items():
             lock = self.store.claim(claim)
             if lock is None:
                 raise Unavailable(
-                    f"a different process is evaluating {name}, which cannot be identified "
-                    f"({self._unknown()[name]}), in {self.store.folder}; wait until that process ends"
+                    f"the code of {name} cannot be identified ({self._unknown()[name]}), and another process is "
+                    f"already evaluating it in {self.store.folder}; wait until that process ends"
                 )
             self.locks[claim] = lock
 

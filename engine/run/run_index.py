@@ -85,8 +85,8 @@ class RunIndex:
     def has(self, task: Task) -> bool:
         """Whether a task is finished.
 
-        For a shard, the record of the whole run is looked up again at the end: when the shards of a run are joined,
-        they are deleted.
+        For a shard, the record of the whole run is looked up last. Another process may join the shards of a run at any
+        time, and then deletes them.
         """
         if task.kind != "attack" or task.cell is None:
             record = self._read_done(_KINDS.get(task.kind, "clean"), task.name)

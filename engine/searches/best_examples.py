@@ -149,7 +149,7 @@ class BestExamples:
         Args:
             rows: indices of the images.
             error: the error.
-            calls: library calls before the crash, whose queries count. A library call may cover only some of the
+            calls: the library calls before the crash. Their queries are counted. A library call may cover some of the
                 images, because fooled images are not restarted.
         """
         for call in calls:

@@ -177,7 +177,7 @@ class _Passes:
         self.asked: Any = getattr(progress, "asked", None)
 
     def __call__(self, images: int) -> None:
-        """Ignore images that an attack has finished. Attacks call this as their progress callback."""
+        """Accept an attack's report of finished images, and do nothing. Attacks need a progress callback."""
 
     def report(self, images: int) -> None:
         if self._progress is not None and images:

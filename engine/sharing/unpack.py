@@ -111,7 +111,7 @@ def _check_entries(bundle: zipfile.ZipFile, source: Path) -> dict[str, zipfile.Z
     if size > LARGEST:
         raise InvalidInput(f"refused: {source} unpacks to {size} bytes, more than the limit of {LARGEST}")
     if packed > source.stat().st_size:
-        raise InvalidInput(f"refused: the files in {source} overlap")
+        raise InvalidInput(f"refused: the bytes of one file in {source} belong to several files")
     return entries
 
 

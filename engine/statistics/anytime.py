@@ -82,7 +82,7 @@ class _LowerBound:
 
     @property
     def _excluded(self) -> int:
-        """Index of the largest candidate such that this candidate and all smaller ones are excluded; 0 without one."""
+        """Return the index of the last of the excluded candidates at the beginning. 0 if the first is not excluded."""
         excluded = np.logaddexp(*self.log_wealth) - math.log(2) >= -math.log(self.alpha)
         return max(int(np.argmin([*excluded, False])) - 1, 0)
 

@@ -527,7 +527,7 @@ def _curve_of_reference(
 def _curve_of_points(points: _Points, *, has_bands: bool) -> Curve:
     """Return the curve of a fixed-budget attack: the clean accuracy at 0, and the robust accuracy at each budget.
 
-    For a random model, the robustness of an image is a rate over several samples, as in tables. Whether the clean image
+    For a random model, the robustness of an image is the rate of samples that are not fooled. Whether the clean image
     is correct is decided by the majority of the samples.
     """
     right, population = points.runs[0][1][0].columns["attacked"].astype(float), population_of([points.runs[0][1]])

@@ -181,7 +181,7 @@ def of_kind(outcomes: Results, knowledge: Knowledge | None) -> Results:
 
 
 def uneven_rows(groups: Sequence[TableGroup], *, mixed: bool) -> Iterator[Finding]:
-    """Yield a note for each model whose row has no results of an attack that the row of a different model includes.
+    """Yield a note for each model that lacks results of an attack which another model's row includes.
 
     Args:
         groups: rows of models.

@@ -118,7 +118,7 @@ def harden(
 def _check(classifier: Classifier, training: Data, held_out: Data, settings: TrainingSettings) -> None:
     for name, data in (("train on", training), ("measure on", held_out)):
         if not len(data.labels):
-            raise InvalidInput(f"expected images to {name}, got none")
+            raise InvalidInput(f"{name} needs images, got none")
         check_images(data.inputs)
     if training.inputs.shape[1:] != held_out.inputs.shape[1:]:
         sizes = " and ".join(" x ".join(map(str, data.inputs.shape[1:])) for data in (training, held_out))

@@ -138,7 +138,7 @@ def draw_panels(
 
 
 def _shift(curve: Curve, beside: Sequence[Curve]) -> float:
-    """Return the horizontal shift of a curve's points, in points.
+    """Return the horizontal shift of a curve's markers, in typographic points (1/72 inch).
 
     Without the shift, intervals at the same radius overlap.
     """

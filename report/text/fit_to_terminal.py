@@ -1,4 +1,4 @@
-"""Fits tables to the width of the terminal: selects the columns to show, and arranges the other columns."""
+"""Fits tables to the width of the terminal: selects columns, breaks lines, and moves other columns below the rows."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -42,7 +42,7 @@ def test_area_against_numpy(outputs):
 
 @pytest.mark.parametrize("ks", [(), (3,), (2, 2), (5, 1), (0, 1)])
 def test_an_axis_needs_increasing_ks(ks):
-    with pytest.raises(ValueError, match="expected at least two increasing values of K from 1"):
+    with pytest.raises(ValueError, match="expected at least two values of K"):
         fooling_rate_auc(CLEAN, ATTACKED, ks)
     with pytest.raises(ValueError, match="expected k >= 1, got 0"):
         fooling_rate_at_k(CLEAN, ATTACKED, 0)

@@ -42,7 +42,7 @@ def quietly() -> Iterator[None]:
 
 @contextmanager
 def loading(name: str, file: Path) -> Iterator[None]:
-    """Convert errors of a library that reads weights to Unavailable, and prevent unpickling of code, inside the block.
+    """Context manager for a library's call that reads weights: no code is unpickled, and errors become Unavailable.
 
     torch then reads only tensors and plain containers, whatever arguments the library passes to `torch.load`. The
     library is kept quiet, see `quietly`.

@@ -248,7 +248,7 @@ def test_only_the_same_images_and_attacks_are_compared(writer):
     two = again(writer, "two")
     fill(two, 70, 100, model="one")
     fill(two, 70, 100, model="another")
-    with pytest.raises(InvalidInput, match="expected net in the baseline"):
+    with pytest.raises(InvalidInput, match="has no model net"):
         davylamp.gate(writer.store.folder, "RA >= 0.1", against=two.store.folder)
 
 
