@@ -121,7 +121,7 @@ def _counts(folder: ReportData) -> str:
     done = folder.outcomes.done
     states = Counter(state.status for state in folder.states.values())
     images = " and ".join(map(str, sorted({outcome.cell.subject.images for outcome in done})))
-    data = ", ".join(dict.fromkeys(outcome.cell.subject.data for outcome in done))
+    data = ", ".join(dict.fromkeys(outcome.cell.subject.data_name for outcome in done))
     models, rows = len(set(folder.models.values())), len({outcome.cell.title for outcome in done})
     attacks = len({outcome.cell.row.canonical_name for outcome in done})
     parts = (
