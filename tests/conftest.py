@@ -42,11 +42,32 @@ ROOT = Path(__file__).parent
 QUICK = {ROOT / line for line in (ROOT / "quick_files.txt").read_text(encoding="utf-8").split()}
 
 
+def read_nightly() -> dict[str, set[str]]:
+    """The tests of nightly.txt: of each function, from this folder on, the cases, or none for all of them."""
+    listed: dict[str, set[str]] = {}
+    for line in (ROOT / "nightly.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith(" "):
+            listed[next(reversed(listed))] |= set(line.split())
+        elif line and not line.startswith("#"):
+            listed[line] = set()
+    return listed
+
+
+NIGHTLY = read_nightly()
+
+
+def _is_nightly(item: pytest.Item) -> bool:
+    function, _, case = item.nodeid.removeprefix("tests/").partition("[")
+    return function in NIGHTLY and (not NIGHTLY[function] or case[:-1] in NIGHTLY[function])
+
+
 def pytest_collection_modifyitems(items):
-    """Mark the tests of quick files, and put the files with the longest tests first, each in its own order."""
+    """Mark the tests of quick files and of nightly.txt, and put the files with the longest tests first."""
     for item in items:
         if item.path in QUICK:
             item.add_marker("quick")
+        if _is_nightly(item):
+            item.add_marker("nightly")
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
