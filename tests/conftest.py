@@ -119,18 +119,20 @@ def sandbox():
 
 
 @pytest.fixture(scope="session")
-def axe() -> Callable[[Any], list[Any]]:
-    """What axe-core finds on the page that a browser has open, all of it unfolded."""
+def axe() -> Callable[..., list[Any]]:
+    """What axe-core finds on the page that a browser has open, all of it unfolded; by some of its rules, or by all."""
     script = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 
-    def look(browser):
+    def look(browser, *rules):
         browser.execute_script(script)
         browser.execute_script("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
         browser.set_script_timeout(120)
         return browser.execute_async_script(
-            """const done = arguments[arguments.length - 1];
-            axe.run(document, { resultTypes: ['violations'] }).then((result) => done(result.violations.map((rule) =>
-              [rule.id, rule.nodes.length, rule.nodes.slice(0, 3).map((node) => node.html.slice(0, 200))])));"""
+            """const [rules, done] = arguments;
+            const options = { resultTypes: ['violations'], ...(rules.length && { runOnly: rules }) };
+            axe.run(document, options).then((result) => done(result.violations.map((rule) =>
+              [rule.id, rule.nodes.length, rule.nodes.slice(0, 3).map((node) => node.html.slice(0, 200))])));""",
+            rules,
         )
 
     return look
