@@ -189,6 +189,7 @@ def both(tmp_path_factory):
         images=24,
         models=("weak", "middle", "strong"),
         side=32,
+        seed=3,
     )
     return path
 
