@@ -216,6 +216,30 @@ def interpreted(monkeypatch) -> None:
             monkeypatch.setattr(module, name, type(name, (), plain | {"_ctor": SimpleNamespace(signatures=[None])}))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _equal_fits_once():
+    """A fit of the same data by the same seed is done once: several commands rank one folder.
+
+    In tests/scoring each is done, also to see that the same seed gives the same fit.
+    """
+    from davylamp.scoring import irt
+
+    whole = irt._fit_on_grid
+    known: dict[Any, irt.IRTFit] = {}
+
+    def fit(model: Any, data: Any, *numbers: int) -> irt.IRTFit:
+        if os.environ.get("PYTEST_CURRENT_TEST", "").startswith("tests/scoring"):
+            return whole(model, data, *numbers)
+        key = model, numbers, *((part.shape, part.numpy().tobytes()) for part in data)
+        if key not in known:
+            known[key] = whole(model, data, *numbers)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(irt, "_fit_on_grid", fit)
+        yield
+
+
 @pytest.fixture(scope="session")
 def with_few_draws():
     """A context in which a fit has a tenth of its draws and is not repeated for more of them: for what is printed and
