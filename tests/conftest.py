@@ -16,10 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import timm
 import torch
-import torchvision
-from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 from torch import nn
 
@@ -141,6 +138,8 @@ def axe() -> Callable[..., list[Any]]:
 @pytest.fixture(scope="session")
 def digits() -> ContractCase:
     """A CNN trained on digits (3 x 16 x 16, pixels in [0.05, 0.95]) and 16 test images that it gets right."""
+    from sklearn.datasets import load_digits
+
     data: Any = load_digits()
     images = torch.tensor(data.images / 16, dtype=torch.float32)[:, None].expand(-1, 3, -1, -1) * 0.9 + 0.05
     images = nn.functional.interpolate(images, scale_factor=2)
@@ -175,6 +174,8 @@ def linear() -> ContractCase:
 @pytest.fixture(scope="session")
 def residual(digits) -> ContractCase:
     """A ResNet-18 of torchvision without training, and two digits with what it says of them."""
+    import torchvision
+
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return _as_it_says(torchvision.models.resnet18(num_classes=10), digits.inputs[:2])
@@ -183,6 +184,8 @@ def residual(digits) -> ContractCase:
 @pytest.fixture(scope="session")
 def transformer() -> ContractCase:
     """A thin ViT of timm without training, and noise with what it says of that."""
+    import timm
+
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = timm.create_model("vit_base_patch16_224", embed_dim=24, num_heads=2, num_classes=10)
