@@ -225,7 +225,7 @@ def _equal_fits_once():
 
     In tests/scoring each is done, also to see that the same seed gives the same fit.
     """
-    from davylamp.scoring import irt
+    from davylamp.scoring import diagnostics, irt
 
     whole = irt._fit_on_grid
     known: dict[Any, irt.IRTFit] = {}
@@ -233,7 +233,8 @@ def _equal_fits_once():
     def fit(model: Any, data: Any, *numbers: int) -> irt.IRTFit:
         if os.environ.get("PYTEST_CURRENT_TEST", "").startswith("tests/scoring"):
             return whole(model, data, *numbers)
-        key = model, numbers, *((part.shape, part.numpy().tobytes()) for part in data)
+        limits = diagnostics.ESS, diagnostics.RHAT
+        key = model, numbers, limits, *((part.shape, part.numpy().tobytes()) for part in data)
         if key not in known:
             known[key] = whole(model, data, *numbers)
         return known[key]
