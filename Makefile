@@ -4,13 +4,17 @@ export PYTHONDONTWRITEBYTECODE := # what is compiled is kept: tests start many p
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test check docs wheel try-wheel check-tag attach bench clean
+.PHONY: quickstart test test-all check docs wheel try-wheel check-tag attach bench clean
 
 quickstart: $(VENV)/all
 	$(BIN)/davylamp quickstart
 
 test: $(VENV)/test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# With the tests of tests/nightly.txt.
+test-all: $(VENV)/test
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not tutorial"
 
 check: $(VENV)/test
 	$(BIN)/ruff check .

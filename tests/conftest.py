@@ -16,10 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import timm
 import torch
-import torchvision
-from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 from torch import nn
 
@@ -42,11 +39,32 @@ ROOT = Path(__file__).parent
 QUICK = {ROOT / line for line in (ROOT / "quick_files.txt").read_text(encoding="utf-8").split()}
 
 
+def read_nightly() -> dict[str, set[str]]:
+    """The tests of nightly.txt: of each function, from this folder on, the cases, or none for all of them."""
+    listed: dict[str, set[str]] = {}
+    for line in (ROOT / "nightly.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith(" "):
+            listed[next(reversed(listed))] |= set(line.split())
+        elif line and not line.startswith("#"):
+            listed[line] = set()
+    return listed
+
+
+NIGHTLY = read_nightly()
+
+
+def _is_nightly(item: pytest.Item) -> bool:
+    function, _, case = item.nodeid.removeprefix("tests/").partition("[")
+    return function in NIGHTLY and (not NIGHTLY[function] or case[:-1] in NIGHTLY[function])
+
+
 def pytest_collection_modifyitems(items):
-    """Mark the tests of quick files, and put the files with the longest tests first, each in its own order."""
+    """Mark the tests of quick files and of nightly.txt, and put the files with the longest tests first."""
     for item in items:
         if item.path in QUICK:
             item.add_marker("quick")
+        if _is_nightly(item):
+            item.add_marker("nightly")
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
@@ -98,18 +116,20 @@ def sandbox():
 
 
 @pytest.fixture(scope="session")
-def axe() -> Callable[[Any], list[Any]]:
-    """What axe-core finds on the page that a browser has open, all of it unfolded."""
+def axe() -> Callable[..., list[Any]]:
+    """What axe-core finds on the page that a browser has open, all of it unfolded; by some of its rules, or by all."""
     script = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 
-    def look(browser):
+    def look(browser, *rules):
         browser.execute_script(script)
         browser.execute_script("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
         browser.set_script_timeout(120)
         return browser.execute_async_script(
-            """const done = arguments[arguments.length - 1];
-            axe.run(document, { resultTypes: ['violations'] }).then((result) => done(result.violations.map((rule) =>
-              [rule.id, rule.nodes.length, rule.nodes.slice(0, 3).map((node) => node.html.slice(0, 200))])));"""
+            """const [rules, done] = arguments;
+            const options = { resultTypes: ['violations'], ...(rules.length && { runOnly: rules }) };
+            axe.run(document, options).then((result) => done(result.violations.map((rule) =>
+              [rule.id, rule.nodes.length, rule.nodes.slice(0, 3).map((node) => node.html.slice(0, 200))])));""",
+            rules,
         )
 
     return look
@@ -118,6 +138,8 @@ def axe() -> Callable[[Any], list[Any]]:
 @pytest.fixture(scope="session")
 def digits() -> ContractCase:
     """A CNN trained on digits (3 x 16 x 16, pixels in [0.05, 0.95]) and 16 test images that it gets right."""
+    from sklearn.datasets import load_digits
+
     data: Any = load_digits()
     images = torch.tensor(data.images / 16, dtype=torch.float32)[:, None].expand(-1, 3, -1, -1) * 0.9 + 0.05
     images = nn.functional.interpolate(images, scale_factor=2)
@@ -152,6 +174,8 @@ def linear() -> ContractCase:
 @pytest.fixture(scope="session")
 def residual(digits) -> ContractCase:
     """A ResNet-18 of torchvision without training, and two digits with what it says of them."""
+    import torchvision
+
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return _as_it_says(torchvision.models.resnet18(num_classes=10), digits.inputs[:2])
@@ -160,6 +184,8 @@ def residual(digits) -> ContractCase:
 @pytest.fixture(scope="session")
 def transformer() -> ContractCase:
     """A thin ViT of timm without training, and noise with what it says of that."""
+    import timm
+
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = timm.create_model("vit_base_patch16_224", embed_dim=24, num_heads=2, num_classes=10)
@@ -191,6 +217,33 @@ def interpreted(monkeypatch) -> None:
             methods = getattr(module, name).class_type.instance_type.jit_methods
             plain = {method: compiled.py_func for method, compiled in methods.items()}
             monkeypatch.setattr(module, name, type(name, (), plain | {"_ctor": SimpleNamespace(signatures=[None])}))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _equal_fits_once():
+    """A fit of the same data by the same seed is done once: several commands rank one folder.
+
+    In tests/scoring each is done, also to see that the same seed gives the same fit.
+    """
+    from davylamp.scoring import diagnostics, irt
+
+    whole = irt._fit_on_grid
+    known: dict[Any, irt.IRTFit] = {}
+
+    def fit(model: Any, data: Any, *numbers: int) -> irt.IRTFit:
+        if os.environ.get("PYTEST_CURRENT_TEST", "").startswith("tests/scoring"):
+            return whole(model, data, *numbers)
+        limits = diagnostics.ESS, diagnostics.RHAT
+        key = model, numbers, limits, *((part.shape, part.numpy().tobytes()) for part in data)
+        if key not in known:
+            known[key] = whole(model, data, *numbers)
+            if len(known) > 50:  # a few MB each
+                del known[next(iter(known))]
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(irt, "_fit_on_grid", fit)
+        yield
 
 
 @pytest.fixture(scope="session")

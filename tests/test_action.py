@@ -20,9 +20,10 @@ STEPS = WORKFLOW["jobs"]["gate"]["steps"]
 # A process that has imported what commands need, and forks for each of them: importing takes seconds.
 SERVER = """
 import json, os, socket, sys
-import torch
+import foolbox
+import torchvision
 from davylamp import cli
-from davylamp.commands import evaluate, gate
+from davylamp.api import evaluation, gating
 
 listener = socket.socket(socket.AF_UNIX)
 listener.bind("davylamp.socket")

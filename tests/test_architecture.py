@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import NIGHTLY
+
 ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
     "metrics": set(),
@@ -301,6 +303,14 @@ def test_importing_a_part_loads_nothing_that_it_does_not_need(module, forbidden,
         return
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_nightly_tests_exist():
+    assert NIGHTLY
+    for name in NIGHTLY:
+        file, first, *_ = name.split("::")  # a function, or a class, whose tests may lie in another file
+        text = (ROOT / "tests" / file).read_text(encoding="utf-8")
+        assert f"def {first}(" in text or f"class {first}(" in text, name
 
 
 def test_the_quick_files_exist():

@@ -74,7 +74,7 @@ def test_paths_in_proposed_commands_are_quoted(run, files):
 
 def test_several_folders_are_ranked_as_one(run, files):
     for folder, models in (("a", ("weak", "middle")), ("b", ("fair", "strong"))):
-        write_results(files / folder, attacks=("art:fgsm", "foolbox:pgd"), images=24, models=models)
+        write_results(files / folder, attacks=("art:fgsm", "foolbox:pgd"), images=24, models=models, side=32)
     code, out, errors = run("rank", "a", "b", "--method", "mean", "--json")
     assert code == 0, errors
     assert '"weak"' in out

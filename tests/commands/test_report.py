@@ -16,7 +16,7 @@ from davylamp.tools.speed.synthetic_results import write_results
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("command") / "results"
-    write_results(path, models=("model-a",), attacks=("art:pgd", "foolbox:pgd"), images=8, classes=4)
+    write_results(path, models=("model-a",), attacks=("art:pgd", "foolbox:pgd"), images=8, classes=4, side=32)
     return path
 
 

@@ -30,31 +30,31 @@ def world(tmp_path_factory):
     return build_world(tmp_path_factory.mktemp("fuzz") / "world")
 
 
-@tries(30)
+@tries(20)
 @given(case=options())
 def test_options(world, case):
     assert attempt(world, case) == []
 
 
-@tries(30)
+@tries(20)
 @given(case=configs())
 def test_toml(world, case):
     assert attempt(world, case) == []
 
 
-@tries(50)
+@tries(30)
 @given(case=arrays())
 def test_arrays(world, case):
     assert attempt(world, case) == []
 
 
-@tries(30)
+@tries(20)
 @given(case=lists())
 def test_lists_of_images(world, case):
     assert attempt(world, case) == []
 
 
-@tries(50)
+@tries(30)
 @given(case=folders(resealed=False))
 def test_results_folders(world, case):
     assert attempt(world, case) == []

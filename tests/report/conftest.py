@@ -70,7 +70,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("synthetic") / "results"
-    write_results(path, attacks=ATTACKS, images=40, classes=10)
+    write_results(path, attacks=ATTACKS, images=40, classes=10, side=128, seed=4)
     return path
 
 
@@ -104,7 +104,9 @@ def page(text) -> Page:
 def evil_folder(tmp_path_factory) -> Path:
     """Names of models, data and images that try to become HTML."""
     path = tmp_path_factory.mktemp("evil") / "<b>results"
-    write_results(path, models=(EVIL, "b"), attacks=ATTACKS[:3], images=12, classes=5, image=EVIL.replace("/", ""))
+    write_results(
+        path, models=(EVIL, "b"), attacks=ATTACKS[:3], images=12, classes=5, image=EVIL.replace("/", ""), side=32
+    )
     return path
 
 

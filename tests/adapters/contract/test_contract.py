@@ -19,6 +19,9 @@ from davylamp.adapters.parameters import PARAMETERS, SUPPLIED
 from davylamp.adapters.running.judge import perturbation_norm
 from davylamp.errors import Unsupported
 
+from ...conftest import NIGHTLY
+from .test_conformance import ROWS as CONFORMING
+
 DUAL = {"linf", "l2", "l1"}  # where the least perturbation of a linear model is a formula
 ROWS = [(name, norm) for name, row in IMPLEMENTATIONS.items() if not row.broken for norm in row.classes]
 WITHOUT_OPTIMUM = ("repeats with its seed", "restores global state", "keeps a budget", "honest query count")
@@ -161,6 +164,18 @@ def test_nothing_passes_the_known_optimum_of_a_linear_model(linear, setting, nam
         name, norm, "never passes the known optimum", case=case.first(2), parameters=setting["params"]
     )
     assert promise.state in ("passed", "inconclusive"), promise
+
+
+def test_every_row_has_a_case_that_is_not_nightly():
+    nightly = {function.rpartition("::")[2]: cases for function, cases in NIGHTLY.items()}
+    kept = {(name, f"{name}-{norm}", "test_keeps_on_a_cnn_what_no_optimum_is_needed_for") for name, norm in ROWS}
+    kept |= {(name, f"{name}-{norm}", "test_finds_the_known_optimum_of_a_linear_model") for name, norm, _ in PROMISING}
+    kept |= {
+        (name, f"{name}-{norm}", "test_nothing_passes_the_known_optimum_of_a_linear_model") for name, norm in OTHERS
+    }
+    kept |= {(name, name, "test_no_row_reports_a_false_result") for name in CONFORMING}
+    left = {name for name, case, test in kept if case not in nightly[test]}
+    assert {name for name, _ in ROWS} - left == {"foolbox:pointwise"}  # tests/adapters/libraries/test_direct_foolbox.py
 
 
 def test_a_broken_row_says_why_before_it_computes(digits):

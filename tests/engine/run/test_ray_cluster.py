@@ -61,6 +61,8 @@ def build():
 def cluster():
     """A head without processors and two nodes with one each."""
     look = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 4}
+    for part in ("raylet", "core_worker"):  # a minute by default, for which a lost one is asked again
+        look |= {f"{part}_rpc_server_reconnect_timeout_{which}_s": 2 for which in ("base", "max")}
     head = {"num_cpus": 0, "include_dashboard": False, "_system_config": look}  # so that a lost node is soon known
     cluster = Cluster(initialize_head=True, head_node_args=head)
     for _ in range(2):

@@ -36,7 +36,7 @@ def test_no_section_is_empty(text):
 @pytest.mark.parametrize("attacks", [ATTACKS, ("foolbox:pgd", "art:square")])
 def test_a_section_without_content_is_left_out_and_no_link_leads_to_it(tmp_path, read_page, attacks):
     """No attack in two libraries: no agreement. One model: no ranking. No other model: no transfer."""
-    write_results(tmp_path / "results", models=("alone",), attacks=attacks, images=8, classes=4)
+    write_results(tmp_path / "results", models=("alone",), attacks=attacks, images=8, classes=4, side=32)
     page = read_page(build_report(tmp_path / "results", bootstrap=20))
     names = {attributes.get("id") for tag, attributes in page.elements if tag == "section"}
     assert "transfer" not in names

@@ -31,7 +31,7 @@ USES = {
 def tested(tmp_path_factory):
     """Two models whose examples were tested on each other."""
     folder = tmp_path_factory.mktemp("reads") / "results"
-    store = write_results(folder, models=MODELS, attacks=("art:pgd", "foolbox:pgd"), images=20, classes=5)
+    store = write_results(folder, models=MODELS, attacks=("art:pgd", "foolbox:pgd"), images=20, classes=5, side=32)
     subjects = {record.meta["key"]: record.meta["subject"] for _, record in store.read_all("clean")}
     for _, record in list(store.read_all("cells")):
         cell = AttackRun.from_record(record.meta)

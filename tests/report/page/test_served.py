@@ -21,7 +21,9 @@ from davylamp.tools.speed.synthetic_results import write_results
 
 @pytest.fixture
 def store(tmp_path):
-    return write_results(tmp_path / "run", models=("m",), attacks=("art:pgd", "foolbox:pgd"), images=6, classes=4)
+    return write_results(
+        tmp_path / "run", models=("m",), attacks=("art:pgd", "foolbox:pgd"), images=6, classes=4, side=32
+    )
 
 
 @pytest.fixture

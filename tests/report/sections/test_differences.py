@@ -22,7 +22,7 @@ def folders(tmp_path_factory):
     """The same twice, but in the second foolbox:pgd on model-a is of another version and fools ten images fewer."""
     path = tmp_path_factory.mktemp("two")
     for name in ("a", "b"):
-        write_results(path / name, models=("model-a", "model-b"), attacks=ATTACKS, images=40, classes=5)
+        write_results(path / name, models=("model-a", "model-b"), attacks=ATTACKS, images=40, classes=5, side=32)
     store = ResultsStore(path / "b")
     for key, record in list(store.read_all("cells")):
         cell = AttackRun.from_spec(record.meta["spec"])
@@ -84,7 +84,7 @@ def test_the_page_names_it(folders, read_page):
 
 
 def test_a_cell_in_one_folder_only_is_named(folders, tmp_path, read_page):
-    write_results(tmp_path / "c", models=("model-a", "model-c"), attacks=ATTACKS[:1], images=40, classes=5)
+    write_results(tmp_path / "c", models=("model-a", "model-c"), attacks=ATTACKS[:1], images=40, classes=5, side=32)
     page = read_page(build_differences(folders[0], tmp_path / "c"))
     assert {(row["model"].text, row["implementation"].text) for row in page.table("b-only")} == {("model-c", "art:pgd")}
     assert len(page.table("a-only")) == 5
@@ -92,6 +92,6 @@ def test_a_cell_in_one_folder_only_is_named(folders, tmp_path, read_page):
 
 
 def test_nothing_in_common_is_one_line(folders, tmp_path):
-    write_results(tmp_path / "other", models=("else",), attacks=ATTACKS[:1], images=5, classes=5)
+    write_results(tmp_path / "other", models=("else",), attacks=ATTACKS[:1], images=5, classes=5, side=32)
     with pytest.raises(Unavailable, match="nothing can be compared"):
         build_differences(folders[0], tmp_path / "other")
