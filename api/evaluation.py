@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -110,7 +111,7 @@ class Evaluation(os.PathLike[str]):
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
 
-    @property
+    @cached_property
     def evaluated(self) -> frozenset[str]:
         """Keys of the evaluated models, each together with its images. Empty if the folder was only opened."""
         return frozenset(() if self.plan is None else (subject.key for subject, _ in self.plan.subjects))
