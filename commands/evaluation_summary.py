@@ -57,13 +57,13 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     from ..engine.checks.check_folder import check_folder
     from ..engine.store.notes import unsteady_subjects
     from ..engine.store.results import read_outcomes
-    from ..engine.store.store import EvaluatedFolder
     from ..engine.tables.groups import group_cells, worst_case_bias_note
     from ..engine.tables.table import build_table
     from ..report.text.checks import count_states
 
-    mine = EvaluatedFolder(store.folder, frozenset(cell.subject.key for cell in plan.cells))
-    outcomes = read_outcomes(mine, ["OTR", "RA"])
+    alone = len(store.keys("cells")) == len(plan.cells)  # then the folder contains only these models
+    about = () if alone else {cell.subject.model for cell in plan.cells}
+    outcomes = _about(plan, read_outcomes(store.folder, ["OTR", "RA"], models=about))
     names = {each.cell.subject.name for each in outcomes.done}
     if not names:
         return []
@@ -80,6 +80,25 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     lines += [f"- {line}" for line in worst_case_bias_note([each for each in groups if _has_radius(each.labels)])]
     checks = check_folder(outcomes, models=sorted(names))
     return [*lines, *_gave_up(outcomes), f"failure indicators: {count_states(checks)}"]
+
+
+def _about(plan: Any, outcomes: Any) -> Any:
+    """Select the results of the plan's models on its images.
+
+    A folder counts equal images once, and images that are part of more images of the same data together with these.
+    Then the results under the other name, or on all images, are selected.
+    """
+    planned = {cell.subject.key: cell.subject for cell in plan.cells}
+    done = {each.cell.subject.key for each in outcomes.done}
+    elsewhere = [each for key, each in planned.items() if key not in done]
+
+    def is_again(subject: Any) -> bool:
+        models = [
+            each for each in elsewhere if (each.model, each.model_digest) == (subject.model, subject.model_digest)
+        ]
+        return any(subject.data == each.data or subject.data_digest == each.data_digest for each in models)
+
+    return outcomes.of_subjects(lambda subject: subject.key in planned or is_again(subject))
 
 
 def _gave_up(outcomes: Any) -> list[str]:

@@ -109,8 +109,9 @@ class ModelOnData:
 def tell_apart(subjects: Iterable[ModelOnData]) -> dict[str, tuple[str, str]]:
     """Return unique display names for different models with one name, and for different data with one name.
 
-    Models differ in their weights or code. Data differ in their pixels or labels. Data whose numbers of images differ
-    need no other name, because tables show this number.
+    Models differ in their weights or code. Data differ in their pixels or labels. Only data of one model are compared,
+    because models may need images of different sizes. Data whose numbers of images differ need no other name, because
+    tables show this number.
 
     Returns:
         The display names of the model and of the data by `ModelOnData.key`, each "" if the usual name is unique.
@@ -119,13 +120,17 @@ def tell_apart(subjects: Iterable[ModelOnData]) -> dict[str, tuple[str, str]]:
     digests: dict[Any, set[str]] = {}
     for each in known.values():
         digests.setdefault(each.model, set()).add(each.model_digest)
-        digests.setdefault((each.data, each.images, each.chosen, each.drawn), set()).add(each.data_digest)
+        digests.setdefault(_images_of(each), set()).add(each.data_digest)
     names = {}
     for key, each in known.items():
-        is_changed = len(digests[each.data, each.images, each.chosen, each.drawn]) > 1
+        is_changed = len(digests[_images_of(each)]) > 1
         model = each.full_name if len(digests[each.model]) > 1 else ""
         names[key] = model, f"{each.data} [{each.data_digest[:6]}]" if is_changed else ""
     return {key: each for key, each in names.items() if any(each)}
+
+
+def _images_of(subject: ModelOnData) -> tuple[Any, ...]:
+    return subject.model, subject.data, subject.images, subject.chosen, subject.drawn
 
 
 def show_as(subject: ModelOnData, names: Mapping[str, tuple[str, str]]) -> ModelOnData:

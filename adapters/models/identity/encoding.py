@@ -100,7 +100,6 @@ READERS = frozenset(
         "system",
     ]
 )
-_INDIRECT = ("__import__", "globals", "import_module")  # ways to a variable that does not occur in the code
 _C_MEMBERS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _SKIPPED = ("_abc_impl",)  # cache of an abstract class
 
@@ -401,8 +400,8 @@ class Encoder:
         for name in sorted(names):
             if self.names_readers and name in READERS:
                 self.unknown(value.__qualname__, f"uses {name}, whose data may change")
-            if name in _INDIRECT:
-                self.unknown(value.__qualname__, f"uses {name}, which can read any variable of any module")
+            if name == "globals":
+                self.unknown(value.__qualname__, "uses globals(), which can read any variable of its module")
             if name.partition(".")[0] in REMOTE and not isinstance(value.__globals__.get(name), types.FunctionType):
                 self.unknown(value.__qualname__, f"uses {name}, and remote results may change")
             elif name in value.__globals__ and not isinstance(value.__globals__[name], logging.Logger):

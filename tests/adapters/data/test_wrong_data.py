@@ -47,7 +47,7 @@ def test_what_is_no_file_is_not_waited_for(folder, kind, monkeypatch):
     else:
         os.symlink("/dev/zero", "ant/1.png")  # noqa: PTH211
     line = refusal(folder)
-    assert line.endswith("ant/1.png: it is a folder, a pipe or a device; replace or remove it")
+    assert line.endswith("ant/1.png: it is not a regular file; replace or remove it")
 
 
 @pytest.mark.parametrize("place", ["labels.csv", "a.npz"])

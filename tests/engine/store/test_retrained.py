@@ -55,7 +55,7 @@ def test_the_ending_of_an_evaluation_speaks_of_the_model_that_it_evaluated(folde
     lines = result_lines(plan, store)
     rows = build_table(as_results(store.folder), by="models", metrics=["CA"], bootstrap=0).rows
     shown = {row.labels["model"]: f"{row.metrics['CA'].value:.2f}" for row in rows}
-    assert lines[0].startswith(f"cnn, linf 0.1: clean accuracy {shown[subject.full_name]}")
+    assert lines[0].startswith(f"{subject.full_name}, linf 0.1: clean accuracy {shown[subject.full_name]}")
     assert sum(line.startswith("cnn") for line in lines) == 1
 
 

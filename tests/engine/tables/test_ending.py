@@ -42,9 +42,9 @@ def test_the_last_lines_count_what_the_records_have(writer):
     )
     cells.append(attack("art:square", places < 0, violated=places > 14))
     line, *_ = lines_of(writer, *cells)
-    assert "(worst case; 5 results of art:square are invalid)" in line
+    assert "(worst case; 5 invalid results of art:square)" in line
     attack("art:square", places < 0, violated=places > 16, parameters={"max_queries": 5})
-    assert "8 results of art:square are invalid)" in lines_of(writer, *cells)[0]
+    assert "8 invalid results of art:square)" in lines_of(writer, *cells)[0]
     low, high = (
         proportion_interval(7, 20)[0],
         proportion_interval(12, 20)[1],
