@@ -17,6 +17,7 @@ from ..display_text import format_bytes
 from ..models.images import advise_on_labels, check_images
 from ..models.multi_label import LABEL_KEYS
 from ..user_code_guard import one_line
+from .image_folders import alternate_classes
 from .lazy_data import LazyData
 
 _INPUT_KEYS = ("inputs", "x", "images")
@@ -83,7 +84,7 @@ def open_arrays(
     if len(named) < len(images[:limit]) or (limit is None and len(named) > len(images)):
         raise InvalidInput(f"expected a name for each of the {len(images)} images in {path}, got {len(named)} names")
     if limit is not None and limit < len(images) == len(named) and _is_sorted(labels):
-        chosen = _alternate(labels)[:limit]
+        chosen = alternate_classes(labels)[:limit]
         images, labels, named = images[chosen], labels[chosen], [named[place] for place in chosen]
     images, labels = images[:limit], labels[:limit]
 
@@ -96,13 +97,6 @@ def open_arrays(
 def _is_sorted(labels: np.ndarray) -> bool:
     """Whether the images are grouped by class, so that the first ones do not represent all classes."""
     return labels.ndim == 1 and bool((np.diff(labels.astype(np.int64)) >= 0).all())
-
-
-def _alternate(labels: np.ndarray) -> np.ndarray:
-    """Return the places of sorted labels such that the classes alternate, (N,)."""
-    _, starts, counts = np.unique(labels, return_index=True, return_counts=True)
-    turn = np.arange(len(labels)) - np.repeat(starts, counts)
-    return np.argsort(turn, kind="stable")
 
 
 def _check_labels(images: np.ndarray, labels: np.ndarray, path: Path | str) -> None:

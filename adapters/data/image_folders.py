@@ -4,9 +4,10 @@ import csv
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from ...errors import InvalidInput, Unavailable
 
@@ -66,11 +67,16 @@ def has_wordnet_ids(items: Sequence[ImageFile]) -> bool:
 
 def interleave_classes(items: Iterable[ImageFile]) -> list[ImageFile]:
     """Sort images such that the classes alternate. The first images are then spread over all classes."""
-    by_class: dict[int, list[ImageFile]] = {}
-    for item in items:
-        by_class.setdefault(item.label, []).append(item)
-    turns = zip_longest(*(by_class[label] for label in sorted(by_class)))
-    return [item for turn in turns for item in turn if item is not None]
+    known = list(items)
+    return [known[place] for place in alternate_classes(np.array([item.label for item in known], np.int64))]
+
+
+def alternate_classes(labels: np.ndarray) -> np.ndarray:
+    """Return the places of images in another order: the first image of each class, then the second, and so on, (N,)."""
+    _, counts = np.unique(labels, return_counts=True)
+    turn = np.empty(len(labels), np.int64)
+    turn[np.argsort(labels, kind="stable")] = np.concatenate([np.arange(count) for count in (*counts, 0)])
+    return np.lexsort((labels, turn))
 
 
 def _list_classes(root: Path, classes: int | None, names: Sequence[str], *, strict: bool) -> list[ImageFile]:

@@ -193,13 +193,12 @@ def _scores(model: nn.Module, inputs: Tensor, kind: Scores, count: int | None = 
         raise ModelFailed(
             f"expected the model to return a score for {labels}, got {scores.dtype} of shape {tuple(scores.shape)}"
         )
-    outside = bool(((scores < 0) | (scores > 1)).any())
-    if kind == "probabilities" and outside:
+    if kind == "probabilities" and bool(((scores < 0) | (scores > 1)).any()):
         raise ModelFailed(
             "expected probabilities in [0, 1] as declared, got values outside [0, 1]; declare logits instead of "
             "probabilities"
         )
-    if kind == "logits" and scores.numel() >= _MANY and not outside:
+    if kind == "logits" and scores.numel() >= _MANY and bool(((scores >= 0) & (scores <= 1)).all()):
         raise ModelFailed(
             f"expected logits, got {scores.numel()} scores in [0, 1], as from a sigmoid; declare probabilities instead "
             "of logits"
