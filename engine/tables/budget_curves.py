@@ -418,8 +418,9 @@ def _points_of(groups: Sequence[TableGroup], *, grey: bool) -> list[_Points]:
     alike: dict[Any, list[list[TableGroup]]] = {}
     for sweep in sweeps.values():
         sweep.sort(key=lambda group: group.labels["epsilon"])
-        alike.setdefault((comparison_key(sweep[0].outcomes[0]), sweep[0].labels["implementation"]), []).append(sweep)
-    settings: dict[int, str] = {}  # distinguishes sweeps of one attack, model and norm
+        names = tuple(str(sweep[0].labels[name]) for name in ("model", "implementation", "norm", "targeted"))
+        alike.setdefault(names, []).append(sweep)
+    settings: dict[int, str] = {}  # distinguishes sweeps with equal labels
     for peers in alike.values():
         texts = distinguishing_text([distinguishing_settings(sweep[0].outcomes[0].cell) for sweep in peers])
         settings |= {id(sweep): text for sweep, text in zip(peers, texts, strict=True)}
