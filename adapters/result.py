@@ -18,8 +18,9 @@ from .threat_model import Norm, ThreatModel
 
 _SPENT = ("forwards", "backwards", "seconds")
 SURROGATE_PASSES = ("surrogate_forwards", "surrogate_backwards")
+VARYING = "the model's output for one image differs between calls"
 UNSTEADY = (
-    "the model's output for one image differs between calls. If it is random by design, declare it: --random "
+    f"{VARYING}. If it is random by design, declare it: --random "
     "or MODEL+random:yes on the command line, davylamp.Classifier(module, random=True) in Python. If it depends on the "
     "other images of the batch, as batch normalisation in training mode does, change the model"
 )

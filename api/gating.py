@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import NormalDist
 
 from ..adapters.display_text import counted, format_threat_labels
+from ..adapters.result import VARYING
 from ..engine.attack_run import AttackRun, ModelOnData
 from ..engine.checks.check_folder import check_folder
 from ..engine.checks.gate_requirements import (
@@ -37,7 +38,6 @@ from .python_inputs import read_names, read_number, read_several
 from .verb_result import VerbResult
 
 _NAMED = 4  # most attacks named in a note
-_UNSTEADY = "the model's output for one image differs between calls"
 _DEVIATIONS = NormalDist().inv_cdf(1 - SIGNIFICANT / 2)  # from the value to either end of a 95 % interval
 
 
@@ -257,7 +257,7 @@ def _decide(requirement: Requirement, row: _GateRow, outcomes: Results, unsteady
         attacks=0 if is_clean else row.labels["attacks"],
     )
     if not is_clean and base.model in unsteady:
-        return replace(base, verdict="invalid results", detail=_UNSTEADY)
+        return replace(base, verdict="invalid results", detail=VARYING)
     missing = "" if is_clean else _missing(row, outcomes)
     settled = "fail" if requirement.is_lower_bound else "pass"  # more attacks only lower a worst case
     if missing and not (is_worst(symbol) and decided == settled):
@@ -349,7 +349,7 @@ def _decide_change(
     images = max(group.outcomes[0].cell.subject.images for group in (row.group, other))
     change = _decide_pair(requirement, row, other, folders, margin)
     if not is_clean and (row.labels["model"] in unsteady[0] or other.labels["model"] in unsteady[1]):
-        change = replace(change, verdict="invalid results", detail=_UNSTEADY)
+        change = replace(change, verdict="invalid results", detail=VARYING)
     return change, images
 
 

@@ -16,6 +16,7 @@ from ...adapters.catalogue.default_threat_model import default_epsilon
 from ...adapters.data.datasets import Data, load_data_for, open_data_for
 from ...adapters.display_text import format_radius
 from ...adapters.models.classifier import DRAWS
+from ...adapters.result import VARYING
 from ...adapters.running.run import DEFAULT_BATCH_SIZE
 from ...errors import AttackFailed, InvalidInput
 from ..cell_defaults import SHARD_SIZE
@@ -119,7 +120,7 @@ class RobustAccuracy:
         images = f"{self.robust.n} image{'' if self.robust.n == 1 else 's'}"
         threat = f"{self.norm} {format_radius(self.norm, self.epsilon)}"
         if math.isnan(self.robust.value):
-            return f"{self.model}, {threat}: not judged: its output for one image differs between calls; {images}"
+            return f"{self.model}, {threat}: not judged: {VARYING}; {images}"
         return (
             f"{self.model}, {threat}: robust accuracy {_share(self.robust)}, "
             f"clean accuracy {_share(self.clean)}, {images}, {self.ensemble}"

@@ -156,12 +156,16 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskReq
 
 
 def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the settings of a task, and return the complete settings. Missing settings get the default values.
+    """Check the settings of a task, and return the complete settings. Missing and empty ones get the default values.
+
+    The setting `pixels` may also be called `eight_bit`, as in `davylamp.Config`.
 
     Raises:
         UnknownName: If a setting does not exist.
         InvalidInput: If a value is invalid.
     """
+    names = {"eight_bit": "pixels"}
+    given = {names.get(name, name): value for name, value in given.items() if value is not None and value != ""}
     TaskSettings.check_names(given, "setting")
     try:
         read = TaskSettings.model_validate(given)

@@ -22,7 +22,7 @@ from davylamp.server.tasks import leases, sandboxed, work
 from davylamp.server.tasks.leases import Heartbeat, Lease, end_task, lease_task, renew_lease
 from davylamp.server.tasks.sandboxed import ProcessExit, TaskLimits, run_sandboxed
 from davylamp.server.tasks.signing import export_task, public_key, verify_export
-from davylamp.server.tasks.submission import TaskRequest, cancel, retry, submit
+from davylamp.server.tasks.submission import TaskRequest, cancel, read_settings, retry, submit
 from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 
 from .conftest import ATTACK, DEFENCE, run_here
@@ -400,3 +400,11 @@ def test_a_task_that_needs_more_memory_than_it_may_have_says_so(tmp_path):
 
 def test_a_lease_of_a_task_that_is_gone_is_nobodys(folder):
     assert renew_lease(folder.database, Lease(4, "mark")) == Heartbeat(False)
+
+
+def test_settings_have_the_names_of_config_and_empty_ones_are_defaults():
+    given = {"models": [1], "attacks": [2], "data": [3]}
+    empty = {"order": None, "examples": "", "limit": None, "max_queries": ""}
+    assert read_settings({**given, **empty, "eight_bit": True}) == read_settings({**given, "pixels": True})
+    with pytest.raises(UnknownName, match="eight-bit"):
+        read_settings({**given, "eight-bit": True})
