@@ -1,6 +1,5 @@
 """A results folder in memory: runs and clean predictions as arrays, and notes on missing results."""
 
-import itertools
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -466,11 +465,10 @@ def _what_is_there(outcomes: Results) -> str:
 
 def check_models(outcomes: Results, models: Sequence[str] | None) -> None:
     """Raise UnknownName unless the folder has all these models."""
-    names = ((each.model, each.name, each.full_name) for each in outcomes.subjects.values())
-    known = set(itertools.chain.from_iterable(names))
+    subjects = outcomes.subjects.values()
     for name in models or ():
-        if name not in known:
-            raise UnknownName("model", name, known)
+        if not any(name == each.name or each.is_called([name]) for each in subjects):
+            raise UnknownName("model", name, {each.name for each in subjects})
 
 
 def distinguishing_settings(cell: AttackRun) -> dict[str, str]:

@@ -463,4 +463,5 @@ def test_all_images_in_random_order_beside_the_results_of_an_evaluation_on_all(t
         list(each.table("models", metrics=["RA"]).rows) for each in (done, davylamp.Evaluation(tmp_path / "r"))
     )
     assert row.metrics["RA"].value == whole.metrics["RA"].value == robust("plain").mean()
-    assert len(read_outcomes(tmp_path / "r").done) == 1
+    (outcome,) = read_outcomes(tmp_path / "r").done
+    assert not outcome.cell.subject.drawn

@@ -249,12 +249,12 @@ def test_a_pair_that_is_significant_among_all_or_identical_has_no_p_of_its_own()
 
 
 def test_the_weaker_one_has_the_larger_distances_whatever_the_number_of_ties():
-    """29 distances of b are a tenth larger and 31 a ten-thousandth smaller. 200 are equal."""
-    near = np.linspace(1, 2, 260)
+    """29 distances of b are a tenth larger and 31 a ten-thousandth smaller. 600 are equal."""
+    near = np.linspace(1, 2, 660)
     far = near.copy()
     far[:29] *= 1.1
     far[29:60] *= 0.9999
-    judgement = verdict([1] * 260, [1] * 260, minimum_norm=True, near=near, far=far)
+    judgement = verdict([1] * 660, [1] * 660, minimum_norm=True, near=near, far=far)
     assert judgement.p_distance == pytest.approx(stats.wilcoxon(near[:60], far[:60]).pvalue, rel=0.2)
     assert (judgement.verdict, judgement.weaker) == ("weaker", "b")
 
